@@ -1,0 +1,6 @@
+"""The `swift-diloco` command."""
+
+
+def main() -> int:
+    """Run the command."""
+    return 0

@@ -1,0 +1,332 @@
+"""Every setting of both processes: the two schemas, and where values come from.
+
+Island sources, strongest first: `--diloco_*` flags, `YETO_DILOCO_*` environment, the preset's `island:` section,
+default. Syncer sources: its flags, the preset's `syncer:` section, default. Settings that all islands must share are
+the syncer's alone and reach islands in Welcome.
+
+Knows no socket and no trainer, and imports nothing heavier than msgspec and yaml: the start-up hook loads it in every
+process that ms-swift starts. Invariant: each field carries help text, and `configs/reference.yaml` lists every field.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NoReturn
+
+import msgspec
+
+from swift_diloco.core.errors import UserError
+from swift_diloco.core.presets import NO_PRESET, Preset, load_preset
+from swift_diloco.core.schema import (
+    Field,
+    Setting,
+    Value,
+    fields_of,
+    nearest,
+    read_value,
+    refuse_unavailable,
+    refuse_unknown,
+)
+
+ENVIRONMENT_PREFIX = "YETO_DILOCO_"
+FLAG_PREFIX = "--diloco_"
+INTERNAL_PREFIX = "YETO_DILOCO_INTERNAL_"
+"""Variables that our own processes hand to each other; they are no settings."""
+HOOK_SWITCH = "YETO_DILOCO_HOOK"
+"""`off` switches the start-up hook off. It is read before any setting is."""
+EMBEDDED = "embedded"
+"""The value of `syncer` that makes island 0 start the syncer itself."""
+
+GIB = 1 << 30
+
+
+class IslandSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one island may decide for itself."""
+
+    platform: Annotated[
+        Literal["auto", "cpu"], Setting("what Megatron runs on; cpu switches the CPU platform on (tests, trying out)")
+    ] = "auto"
+    island_id: Annotated[int, Setting("number of this island; each island has its own", minimum=0, maximum=9999)] = 0
+    syncer: Annotated[str, Setting("tcp://host:port of the syncer, or embedded: island 0 starts it; must be given")] = (
+        ""
+    )
+    preset: Annotated[str, Setting("name of a shipped preset or path of a YAML file")] = ""
+    syncer_args: Annotated[str, Setting("extra command line of the embedded syncer, as for a shell")] = ""
+    run_dir: Annotated[
+        str, Setting("folder of the embedded syncer: log, tape, address; empty means diloco/ under the output folder")
+    ] = ""
+    connect_timeout_s: Annotated[float, Setting("how long to try to reach the syncer", unit="s", minimum=0)] = 300.0
+    initial_cut_timeout_s: Annotated[
+        float, Setting("how long to wait for the first global values; 0 does not wait", unit="s", minimum=0)
+    ] = 3600.0
+    init_probe_s: Annotated[
+        float,
+        Setting(
+            "how long a syncer must ask a resumed island for initial values before it gets them", unit="s", minimum=0
+        ),
+    ] = 1800.0
+    heartbeat_s: Annotated[float, Setting("time between heartbeats; 0 sends none", unit="s", minimum=0)] = 30.0
+    heartbeat_stall_s: Annotated[
+        float, Setting("stop heartbeats after this long without a step; 0 never does", unit="s", minimum=0)
+    ] = 0.0
+    finish_timeout_s: Annotated[
+        float, Setting("how long a finished island waits for the final values, then fails", unit="s", minimum=0)
+    ] = 3600.0
+    save_anchors: Annotated[
+        bool, Setting("write the anchors beside each trainer checkpoint, for a better resume", available=False)
+    ] = False
+    lr_resume: Annotated[Literal["on", "off"], Setting("set a fresh LR schedule to the resumed iteration")] = "on"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Setting("least severe log line that is shown")
+    ] = "info"
+
+
+class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the syncer decides, for itself and for all islands."""
+
+    bind: Annotated[str, Setting("address to listen on; port 0 or * takes any free port")] = "tcp://127.0.0.1:29410"
+    insecure: Annotated[bool, Setting("listen beyond loopback without encryption keys")] = False
+    run_dir: Annotated[str, Setting("folder for the log, the tape and the address file")] = "."
+    tape: Annotated[str, Setting("event tape, JSON lines; empty means tape.jsonl in the run folder")] = ""
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Setting("least severe log line that is shown")
+    ] = "info"
+    # Who takes part.
+    expected_islands: Annotated[
+        int, Setting("islands to wait for before the first round; 0 means min_islands", minimum=0, maximum=1024)
+    ] = 0
+    min_islands: Annotated[
+        int, Setting("members needed to take any outer step; below it the run pauses", minimum=1, maximum=1024)
+    ] = 1
+    quorum: Annotated[
+        int, Setting("answers that close a round; 0 means half the members, rounded up", minimum=0, maximum=1024)
+    ] = 0
+    # What is merged, and when.
+    sync_every_steps: Annotated[
+        int, Setting("H: local steps between an install and the next push of a fragment", unit="steps", minimum=1)
+    ] = 24
+    fragments: Annotated[
+        int, Setting("P: number of fragments; 0 chooses from the model's layers, at most 8", minimum=0, maximum=4096)
+    ] = 0
+    fragmenting: Annotated[
+        Literal["binpack", "strided"], Setting("how tensors are grouped: by size, or every P-th layer")
+    ] = "binpack"
+    pipeline: Annotated[
+        int, Setting("rounds open at once; 0 chooses max(2, ceil(P/H) + 1), at most P", minimum=0, maximum=4096)
+    ] = 0
+    merge: Annotated[Literal["rda", "avg"], Setting("radial-directional averaging or plain averaging of deltas")] = (
+        "rda"
+    )
+    weights: Annotated[Literal["tokens2_per_step", "equal"], Setting("weight of an island's delta in the merge")] = (
+        "tokens2_per_step"
+    )
+    correction: Annotated[
+        Literal["none", "heloco"], Setting("correct deltas against the outer momentum before merging", available=False)
+    ] = "none"
+    outer_lr: Annotated[float, Setting("learning rate of the outer optimizer", minimum=0, maximum=10)] = 1.0
+    outer_momentum: Annotated[float, Setting("momentum of the outer optimizer", minimum=0, maximum=0.9999)] = 0.0
+    nesterov: Annotated[bool, Setting("Nesterov momentum (no effect at momentum 0)")] = True
+    outer_steps_max: Annotated[
+        int, Setting("outer steps after which the run is finished; 0 is no budget", unit="steps", minimum=0)
+    ] = 0
+    # How an island takes new global values.
+    align: Annotated[
+        Literal["overwrite", "blend", "carry"],
+        Setting("install global values over local ones, mixed with them, or keeping progress made meanwhile"),
+    ] = "overwrite"
+    alpha: Annotated[float, Setting("share of the local value when align is blend", minimum=0, maximum=1)] = 0.5
+    delta_encoding: Annotated[
+        Literal["f32", "bf16", "int8", "q4"], Setting("how deltas travel to the syncer", available=False)
+    ] = "f32"
+    publish_encoding: Annotated[
+        Literal["f32", "bf16"], Setting("how global values travel to the islands", available=False)
+    ] = "f32"
+    # Patience.
+    grace_gamma: Annotated[float, Setting("share of the spare time spent waiting after quorum", minimum=0)] = 0.8
+    grace_tau: Annotated[float, Setting("local steps a round may take before grace shrinks", minimum=0)] = 2.0
+    grace_cap_s: Annotated[float, Setting("longest grace after quorum", unit="s", minimum=0)] = 1.0
+    quorum_timeout_s: Annotated[
+        float, Setting("how long a round waits for its quorum before it starts again", unit="s", minimum=0.1)
+    ] = 900.0
+    upload_grace_s: Annotated[
+        float, Setting("how long after quorum an upload that makes progress is waited for", unit="s", minimum=0)
+    ] = 60.0
+    island_lease_s: Annotated[float, Setting("membership without a sign of life", unit="s", minimum=1)] = 120.0
+    reconnect_grace_s: Annotated[
+        float, Setting("how long the rounds wait for an island whose process died", unit="s", minimum=0)
+    ] = 5.0
+    launch_floor_s: Annotated[float, Setting("least time between two round launches", unit="s", minimum=0)] = 0.0
+    # Late answers.
+    max_base_lag: Annotated[
+        int, Setting("how many versions of its fragment a push may be behind", unit="versions", minimum=0)
+    ] = 0
+    late_carry: Annotated[bool, Setting("merge a good push that missed its round into the next one")] = True
+    late_discount: Annotated[
+        float, Setting("weight factor per version of lag of a late push", minimum=0, maximum=1)
+    ] = 1.0
+    answers_per_anchor: Annotated[
+        Literal["one", "many"], Setting("pushes an island may make from one anchor", available=False)
+    ] = "one"
+    carried_bytes_max: Annotated[
+        int, Setting("memory for late pushes; the oldest is dropped first", unit="bytes", minimum=0)
+    ] = 4 * GIB
+    pinned_fragments_max: Annotated[
+        int, Setting("old values kept alive for running fetches", unit="fragments", minimum=1, maximum=4096)
+    ] = 8
+    # The end.
+    final_linger_s: Annotated[
+        float, Setting("how long a finished syncer waits for the islands' last saves", unit="s", minimum=0)
+    ] = 600.0
+    shutdown_timeout_s: Annotated[
+        float, Setting("how long a stopping syncer waits for gathering rounds", unit="s", minimum=0)
+    ] = 600.0
+    # Checkpoints of the syncer.
+    checkpoint_path: Annotated[
+        str, Setting("folder of the syncer's checkpoint; empty writes none", available=False)
+    ] = ""
+    checkpoint_every: Annotated[
+        int, Setting("outer steps between checkpoints", unit="steps", minimum=1, available=False)
+    ] = 8
+    checkpoint_keep: Annotated[int, Setting("checkpoints kept", minimum=1, available=False)] = 2
+    checkpoint_on_start: Annotated[bool, Setting("write one checkpoint before the first round", available=False)] = (
+        False
+    )
+    background_checkpoint: Annotated[bool, Setting("write checkpoints beside the rounds", available=False)] = False
+    durable_publish: Annotated[bool, Setting("publish a value only when it is on disk", available=False)] = False
+    resume: Annotated[bool, Setting("continue from the checkpoint", available=False)] = False
+    # Set by an island that starts the syncer itself.
+    embedded: Annotated[bool, Setting("started by island 0: stay until the run ends, then exit")] = False
+    instance_token: Annotated[
+        str, Setting("secret of the run folder by which a restarted island is told from a second one")
+    ] = ""
+
+
+ISLAND_FIELDS = fields_of(IslandSettings)
+SYNCER_FIELDS = fields_of(SyncerSettings)
+
+
+def environment_name(setting: str) -> str:
+    """`heartbeat_s` is `YETO_DILOCO_HEARTBEAT_S` in the environment."""
+    return ENVIRONMENT_PREFIX + setting.upper()
+
+
+def environment_values(environ: Mapping[str, str]) -> dict[str, str]:
+    """Island settings found in an environment, by lower-case name; empty values count as not given."""
+    return {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for name, value in environ.items()
+        if name.startswith(ENVIRONMENT_PREFIX)
+        and not name.startswith(INTERNAL_PREFIX)
+        and name != HOOK_SWITCH
+        and value != ""
+    }
+
+
+def load_island_settings(
+    flags: Mapping[str, str], environ: Mapping[str, str], preset: Preset | None = None
+) -> IslandSettings:
+    """The settings of one island. `flags` are `--diloco_*` without that prefix; without `preset`, they name one."""
+    variables = environment_values(environ)
+    spelt_flag, spelt_variable = FLAG_PREFIX + "{}", ENVIRONMENT_PREFIX + "{}"
+    refuse_unknown(flags, ISLAND_FIELDS, written=spelt_flag, where="the flags")
+    _refuse_unknown_variables(variables)
+    if preset is None:
+        preset = load_preset(flags.get("preset") or variables.get("preset", ""))
+    layers: list[tuple[Mapping[str, object], str]] = [
+        (preset.island, f"island.{{}} of {preset.source}"),
+        (variables, spelt_variable),
+        (flags, spelt_flag),
+    ]
+    refuse_unknown(preset.island, ISLAND_FIELDS, written="island.{}", where=preset.source)
+    return msgspec.convert(_merge(ISLAND_FIELDS, layers), IslandSettings)
+
+
+def require_syncer(settings: IslandSettings) -> str:
+    """The syncer's address, or `embedded`; refuse a run that names none."""
+    where = settings.syncer
+    if where == EMBEDDED or (where.startswith("tcp://") and where.rpartition(":")[2].isdigit()):
+        return where
+    found = f"--diloco_syncer is {where!r}" if where else "no syncer is given"
+    raise UserError(
+        f"{found}; expected --diloco_syncer tcp://HOST:PORT of a running swift-diloco-syncer, "
+        f"or --diloco_syncer {EMBEDDED} to have island 0 start one"
+    )
+
+
+def add_syncer_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give a parser one flag per syncer setting (`min_islands` is `--min-islands`), and `--preset`."""
+    parser.add_argument("--preset", metavar="NAME_OR_PATH", default="", help="a shipped preset, or a YAML file")
+    for name, field in SYNCER_FIELDS.items():
+        later = "" if field.info.available else "; not available yet"
+        described = f"{field.info.help} (default: {field.default!r}{later})".replace("%", "%%")
+        switch: dict[str, Any] = {"nargs": "?", "const": "true"} if field.kind is bool else {}
+        parser.add_argument(
+            _syncer_flag(name),
+            dest=name,
+            metavar=field.info.unit.upper() or "VALUE",
+            default=argparse.SUPPRESS,
+            help=described,
+            **switch,
+        )
+
+
+def load_syncer_settings(flags: Mapping[str, str], preset: Preset | str = NO_PRESET) -> SyncerSettings:
+    """The settings of the syncer. `flags` are by setting name; `preset` is a name, a path or one already loaded."""
+    loaded = load_preset(preset) if isinstance(preset, str) else preset
+    refuse_unknown(flags, SYNCER_FIELDS, written="{}", where="the syncer's flags")
+    refuse_unknown(loaded.syncer, SYNCER_FIELDS, written="syncer.{}", where=loaded.source)
+    layers: list[tuple[Mapping[str, object], str]] = [(loaded.syncer, f"syncer.{{}} of {loaded.source}")]
+    values = _merge(SYNCER_FIELDS, layers)
+    for name, raw in flags.items():
+        field = SYNCER_FIELDS[name]
+        values[name] = read_value(field, raw, spelling=_syncer_flag(name))
+        refuse_unavailable(field, values[name], spelling=_syncer_flag(name))
+    return msgspec.convert(values, SyncerSettings)
+
+
+def parse_syncer_argv(argv: Sequence[str], program: str = "swift-diloco-syncer") -> SyncerSettings:
+    """The settings of the syncer from its whole command line. `--help` prints and exits; mistakes raise `UserError`."""
+    parser = _TeachingParser(prog=program, description="The syncer of a DiLoCo run.", allow_abbrev=False)
+    add_syncer_arguments(parser)
+    known, unknown = parser.parse_known_args(list(argv))
+    flags: dict[str, str] = vars(known)
+    if unknown:
+        valid = [_syncer_flag(name) for name in SYNCER_FIELDS] + ["--preset", "--help"]
+        near = nearest(unknown[0].partition("=")[0], valid)
+        raise UserError(f"unknown argument {unknown[0]}; the nearest valid name is {near}")
+    preset = flags.pop("preset")
+    return load_syncer_settings(flags, preset)
+
+
+class _TeachingParser(argparse.ArgumentParser):
+    """An argument parser whose mistakes are `UserError`, so that they look like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+
+def _syncer_flag(name: str) -> str:
+    """`min_islands` is `--min-islands` on the syncer's command line."""
+    return "--" + name.replace("_", "-")
+
+
+def _merge(fields: Mapping[str, Field], layers: Sequence[tuple[Mapping[str, object], str]]) -> dict[str, Value]:
+    """Values of all layers, later ones winning. Every value is checked, also one that a later layer replaces."""
+    values: dict[str, Value] = {}
+    for layer, spelling in layers:
+        for name, raw in layer.items():
+            written = name.upper() if spelling.startswith(ENVIRONMENT_PREFIX) else name
+            spelt = spelling.replace("{}", written)
+            value = read_value(fields[name], raw, spelling=spelt)
+            refuse_unavailable(fields[name], value, spelling=spelt)
+            values[name] = value
+    return values
+
+
+def _refuse_unknown_variables(variables: Mapping[str, str]) -> None:
+    """Environment names are upper case, so the nearest one is shown that way too."""
+    for name in variables:
+        if name not in ISLAND_FIELDS:
+            near = environment_name(nearest(name, ISLAND_FIELDS))
+            raise UserError(
+                f"unknown setting {environment_name(name)} in the environment; the nearest valid name is {near}"
+            )

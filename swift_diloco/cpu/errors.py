@@ -1,0 +1,21 @@
+"""Errors of the CPU platform: each says what was asked for, why a CPU cannot do it, and what to use instead."""
+
+
+class CpuPlatformError(RuntimeError):
+    """The CPU platform cannot be used as asked; the message is for the user and fits on one line."""
+
+
+class UnsupportedOnCpuError(CpuPlatformError):
+    """A feature of Transformer Engine, Triton or CUDA was used which has no stand-in on a CPU."""
+
+    def __init__(self, feature: str, instead: str = "") -> None:
+        self.feature = feature
+        advice = f"; {instead}" if instead else ""
+        super().__init__(f"{feature} is not supported on the CPU platform{advice}")
+
+
+def refuse_options(owner: str, options: dict[str, object]) -> None:
+    """Raise for the first option that is switched on; an option that is off (None, False, 0, empty) is harmless."""
+    for name in sorted(options):
+        if options[name]:
+            raise UnsupportedOnCpuError(f"{owner}({name}={options[name]!r})")

@@ -1,6 +1,90 @@
-"""The `swift-diloco` command."""
+"""The `swift-diloco` command: a thin dispatcher, each subcommand importing only what it needs.
+
+Knows no trainer and no socket. `swift-diloco syncer` becomes the syncer's own process, because this package never
+imports the syncer. Invariant: a user's mistake is one line on stderr and exit code 2.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from swift_diloco import __version__
+from swift_diloco.core.errors import DilocoError, InternalError, UserError, one_line
+from swift_diloco.core.schema import nearest
+
+PROGRAM = "swift-diloco"
+Command = Callable[[list[str]], int]
 
 
-def main() -> int:
-    """Run the command."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand and return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return dispatch(words)
+    except InternalError:
+        raise
+    except DilocoError as error:
+        print(f"{PROGRAM}: error: {one_line(error)}", file=sys.stderr)
+        return error.exit_code
+
+
+def dispatch(words: list[str]) -> int:
+    """Find the subcommand named first and give it the other words."""
+    if not words or words[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    if words[0] == "--version":
+        words[0] = "version"
+    command = COMMANDS.get(words[0])
+    if command is None:
+        raise UserError(
+            f"unknown command {words[0]!r}, the nearest is {nearest(words[0], COMMANDS)}; see {PROGRAM} --help"
+        )
+    return command[0](words[1:])
+
+
+def usage() -> str:
+    """The help text."""
+    lines = [f"  {name:<12} {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join([f"usage: {PROGRAM} COMMAND …", "", *lines])
+
+
+def plugin_path(words: list[str]) -> int:
+    """Print the file for `--external_plugins`."""
+    _refuse_words("plugin-path", words)
+    print(Path(__file__).resolve().parent / "entry" / "swift_diloco_plugin.py")
     return 0
+
+
+def version(words: list[str]) -> int:
+    """Print the version."""
+    _refuse_words("version", words)
+    print(f"{PROGRAM} {__version__}")
+    return 0
+
+
+def syncer(words: list[str]) -> int:
+    """Become the syncer: same process id, so that signals reach it."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "syncer", *words])
+
+
+def quickstart(words: list[str]) -> int:
+    """Run the demonstration."""
+    from swift_diloco.quickstart.cli import main as quickstart_main
+
+    return quickstart_main(words)
+
+
+def _refuse_words(command: str, words: list[str]) -> None:
+    if words:
+        raise UserError(f"{PROGRAM} {command} takes no arguments, found {' '.join(words)}")
+
+
+COMMANDS: dict[str, tuple[Command, str]] = {
+    "quickstart": (quickstart, "train a small model on two islands of this machine and report"),
+    "syncer": (syncer, "run the syncer (the same as swift-diloco-syncer)"),
+    "plugin-path": (plugin_path, "print the plugin file, for --external_plugins without the start-up hook"),
+    "version": (version, "print the version"),
+}

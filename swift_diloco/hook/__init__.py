@@ -1,1 +1,6 @@
-"""The start-up hook: what an installed `.pth` file runs at interpreter start (see `start.py`)."""
+"""The start-up hook: what an installed `.pth` file runs at interpreter start.
+
+`zz_swift_diloco_hook.pth` looks for a word in the command line and ends there in every process that is not ms-swift's;
+`start` tells the process's role; `launch` acts on it; `argv` translates; `plugins` finds entry points; `platform`
+switches the CPU platform on.
+"""

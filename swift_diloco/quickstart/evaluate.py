@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import xxhash
+from safetensors import deserialize
 
 from swift_diloco.quickstart.errors import QuickstartError
 from swift_diloco.quickstart.model import TURN_BEGIN, TURN_END
@@ -98,7 +98,7 @@ def tensor_digest(folder: Path) -> str:
     """
     tensors: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        for name, tensor in safetensors.deserialize(path.read_bytes()):
+        for name, tensor in deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
             if name in tensors:
                 raise QuickstartError(f"tensor {name} is twice in {folder}: remove the files of the older export")
             tensors[name] = tensor

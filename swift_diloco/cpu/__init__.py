@@ -1,9 +1,10 @@
 """Megatron on a CPU: the real ms-swift Megatron trainer without CUDA, Transformer Engine, Triton or NCCL.
 
-install() makes `import swift.megatron` and everything behind it (mcore-bridge, DistributedOptimizer, distributed checkpoints)
-run on gloo. It is for trying out and for tests: numbers agree with the GPU path to bf16 accuracy, speed does not matter.
-cpu_arguments() completes a command line for it. This package knows Megatron's needs, and nothing of DiLoCo.
-Invariants: nothing is changed before install() is called; install() changes a process once, whatever the number of calls.
+install() makes `import swift.megatron` and everything behind it (mcore-bridge, DistributedOptimizer, distributed
+checkpoints) run on gloo. It is for trying out and for tests: the numbers agree with the transformers trainer to bf16
+accuracy, speed does not matter. cpu_arguments() completes a command line for it. This package knows what Megatron needs,
+and nothing of DiLoCo.
+Invariants: importing it changes nothing and imports no torch; install() changes a process once, however often called.
 """
 
 import os
@@ -35,7 +36,8 @@ def install() -> None:
     set_defaults(os.environ)
     import torch
 
-    from swift_diloco.cpu import collectives, cuda, device_mode, stand_ins
+    from swift_diloco.cpu import collectives, cuda, device_mode, parallel_marks, stand_ins
+    from swift_diloco.cpu.after_import import after_import
 
     _refuse_real_transformer_engine(stand_ins.is_installed("transformer_engine"), torch.cuda.is_available())
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # torch may have been imported before the default was set
@@ -44,6 +46,7 @@ def install() -> None:
     cuda.apply()
     collectives.apply()
     stand_ins.register()
+    after_import(parallel_marks.MODULE, parallel_marks.mark_weights)
     device_mode.enter()
     _installed = True
 
@@ -60,7 +63,7 @@ def _refuse_late_call() -> None:
 def _refuse_real_transformer_engine(has_transformer_engine: bool, has_cuda: bool) -> None:
     if has_transformer_engine and has_cuda:
         raise CpuPlatformError(
-            "the CPU platform was asked for, but this machine has CUDA and a real Transformer Engine, which it would hide; "
+            "the CPU platform was asked for, but this machine has CUDA and a real Transformer Engine; "
             "leave out --diloco_platform cpu (unset YETO_DILOCO_PLATFORM) to train on the GPU, "
             "or hide the GPU with CUDA_VISIBLE_DEVICES=''"
         )

@@ -7,6 +7,7 @@ Invariant: a flag that the user gave is never changed; a value that cannot work 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from swift_diloco.cpu.environment import DEFAULTS
 from swift_diloco.cpu.errors import CpuPlatformError
 
 
@@ -65,6 +66,11 @@ def cpu_arguments(argv: list[str]) -> list[str]:
                                    f"use --{flag.name} {flag.value}, or leave it out")  # fmt: skip
     missing = [flag for flag in REQUIRED if flag.name not in given]
     return [*argv, *(word for flag in missing for word in (f"--{flag.name}", flag.value))]
+
+
+def cpu_environment() -> dict[str, str]:
+    """Variables to set, where the user has not, before torch is imported."""
+    return dict(DEFAULTS)
 
 
 def _flags(argv: list[str]) -> Iterator[tuple[str, str]]:

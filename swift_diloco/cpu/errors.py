@@ -1,7 +1,9 @@
 """Errors of the CPU platform: each says what was asked for, why a CPU cannot do it, and what to use instead."""
 
+from swift_diloco.core.errors import UserError
 
-class CpuPlatformError(RuntimeError):
+
+class CpuPlatformError(UserError):
     """The CPU platform cannot be used as asked; the message is for the user and fits on one line."""
 
 

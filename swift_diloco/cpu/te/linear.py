@@ -145,9 +145,7 @@ class LayerNormLinear(Linear):
         super().__init__(in_features, out_features, **options)
         self.eps, self.normalization, self.zero_centered_gamma = eps, normalization, zero_centered
         device = self.weight.device
-        self.layer_norm_weight = new_parameter(
-            (in_features,), self.weight.dtype, device, 0.0 if zero_centered else 1.0
-        )
+        self.layer_norm_weight = new_parameter((in_features,), self.weight.dtype, device, 0.0 if zero_centered else 1.0)
         mark_sequence_parallel(self.layer_norm_weight, self.sequence_parallel)
         self.layer_norm_bias: torch.nn.Parameter | None = None
         if normalization == "LayerNorm":

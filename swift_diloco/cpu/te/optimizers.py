@@ -21,7 +21,9 @@ _KERNEL_OPTIONS = frozenset({"set_grad_none", "capturable"})
 class FusedAdam(torch.optim.Optimizer):
     """Adam and AdamW on FP32 parameters, with `step` in the param groups."""
 
-    def __init__(self, params: Any, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), **options: Any) -> None:
+    def __init__(
+        self, params: Any, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), **options: Any
+    ) -> None:
         defaults = {
             "lr": lr,
             "betas": betas,

@@ -1,0 +1,68 @@
+"""Per-fragment bookkeeping of an island: which value it was given, what it did since, and whether that was already pushed.
+
+Pure and without tensors; the anchor *values* belong to the island shell. One `Anchor` per fragment, in fragment order.
+
+Invariants: counters are zero when there is no anchor name; a push in flight is of a spent anchor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from swift_diloco.core.messages import ValueName
+
+
+@dataclass
+class Anchor:
+    """One fragment's anchor: its name, local steps and tokens since it was installed, and the push measured from it."""
+
+    name: ValueName | None = None
+    steps: int = 0
+    """Successful optimizer updates since the install."""
+    tokens: int = 0
+    """Supervised tokens of those updates."""
+    push: str | None = None
+    """The push measured from this anchor; only its `Dropped` or refusal releases the anchor."""
+    spent: bool = False
+    """A delta from this anchor is on its way or held: no second one may be measured from it."""
+    settled: bool = True
+    """The syncer answered the push (or there is none)."""
+
+    def installed(self, name: ValueName) -> None:
+        """A new value was written into the model: counting starts again."""
+        self.name, self.steps, self.tokens = name, 0, 0
+        self.push, self.spent, self.settled = None, False, True
+
+    def renamed(self, name: ValueName) -> None:
+        """The same values got a (new) name; nothing was written, so the counters stay."""
+        self.name = name
+
+    def rebased(self, name: ValueName) -> None:
+        """Local progress was carried onto a new value: the counters stay, the delta may be measured (again) from there."""
+        self.name, self.push, self.spent, self.settled = name, None, False, True
+
+    def count(self, tokens: int) -> None:
+        """One more successful local step."""
+        if self.name is not None:
+            self.steps += 1
+            self.tokens += tokens
+
+    def offered(self, push: str) -> None:
+        """A delta was captured and offered."""
+        assert not self.spent and self.name is not None, f"second push {push} from {self.name} after {self.push}"
+        self.push, self.spent, self.settled = push, True, False
+
+    def answered(self, push: str, *, spent: bool) -> None:
+        """The syncer's answer to `push`; an answer to another push changes nothing."""
+        if push == self.push:
+            self.spent, self.settled = spent, True
+
+    def told(self, held: bool) -> None:
+        """A Welcome says whether the syncer holds a delta from this anchor; that settles a push of unknown fate."""
+        self.spent, self.settled = held, True
+        if not held:
+            self.push = None
+
+    def validate(self) -> None:
+        assert self.name is not None or (self.steps == 0 and not self.spent), self
+        assert self.settled or self.spent, self

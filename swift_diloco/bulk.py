@@ -1,0 +1,371 @@
+"""A rank's bulk link: uploads the pieces it was asked for, fetches the pieces that were published.
+
+Both directions go by credit of the side that has room: the syncer grants windows for uploads, and this side asks for so many
+chunks of a published value at a time. Published values are fetched at once, the newest of each fragment only; *whether and
+when* one is installed is the session's business. Transfer progress stays here and never reaches the session.
+
+Invariants: at most `staged_max` fragments are staged or being staged; at most FETCH_CREDIT_CHUNKS chunks are asked for and
+not yet received; an upload's values do not change between `offer` and `forget`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from swift_diloco.buffers import HostBuffers, Values
+from swift_diloco.core import codec, frames
+from swift_diloco.core.digest import checksum
+from swift_diloco.core.errors import PeerError
+from swift_diloco.core.layout import PieceMap
+from swift_diloco.core.messages import (
+    Cancel,
+    Chunk,
+    Contract,
+    Fetch,
+    Fetched,
+    Piece,
+    Published,
+    RankHello,
+    RankWelcome,
+    Refused,
+    Superseded,
+    ValueName,
+    Window,
+)
+from swift_diloco.link import Dealer
+
+FETCH_CREDIT_CHUNKS = 16
+"""Chunks asked for and not yet received: 16 MiB of float32, the bandwidth-delay product of 1.3 Gbit/s over 100 ms."""
+
+FETCH_BATCH_CHUNKS = 4
+"""Credit is renewed in steps of this many chunks, so that requests stay rare beside pieces."""
+
+EARLY_WINDOWS_MAX = 1024
+"""Windows kept for uploads this rank has not captured yet (rank 0's offer may be granted before this rank's boundary)."""
+
+CHECKSUM_RETRIES_MAX = 8
+"""Damaged pieces of one fetch that are asked for again before the link is called broken."""
+
+
+@dataclass
+class Fetching:
+    """One published value on its way into a staging buffer."""
+
+    name: ValueName
+    values: Values
+    chunks: int
+    received: int = 0
+    asked: int = 0
+    damaged: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.received == self.chunks
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Under which generation this rank moves its pieces."""
+
+    session: str
+    generation: str
+    token: str
+
+
+@dataclass
+class Traffic:
+    """Payload bytes moved by this rank's link since it began."""
+
+    pushed_bytes: int = 0
+    fetched_bytes: int = 0
+
+
+@dataclass
+class _Shared:
+    """What both threads touch, under one lock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    staged: dict[int, Fetching] = field(default_factory=dict)
+    reserved: dict[int, Fetching] = field(default_factory=dict)
+    uploads: dict[str, Values] = field(default_factory=dict)
+
+
+class BulkLink(Dealer):
+    """See the module. One per rank that owns pieces."""
+
+    def __init__(self, address: str, rank: int, buffers: HostBuffers) -> None:
+        super().__init__(address, f"bulk link of rank {rank}")
+        self.rank = rank
+        self.traffic = Traffic()
+        self._buffers = buffers
+        self._pieces: PieceMap | None = None
+        self._contract = Contract()
+        self._membership: Membership | None = None
+        self._shared = _Shared()
+        self._held: dict[int, ValueName] = {}
+        self._own_init = False
+        self._fetching: dict[int, Fetching] = {}
+        self._queue: dict[int, ValueName] = {}
+        self._windows: dict[str, Window] = {}
+        self._scratch = np.empty(0, dtype=np.uint8)
+
+    # -- owner's side --------------------------------------------------------------------------------------------------
+
+    def bind(self, pieces: PieceMap) -> None:
+        """The fragments are known. Called before `introduce`."""
+        self.post(lambda: self._bind(pieces))
+
+    def introduce(self, membership: Membership, contract: Contract, held: Sequence[ValueName]) -> None:
+        """Belong to a generation. What was staged or uploading under an earlier one is void; `held` anchors need no fetch."""
+        with self._shared.lock:
+            self._shared.staged.clear()
+            self._shared.reserved.clear()
+            self._shared.uploads.clear()
+        self.post(lambda: self._introduce(membership, contract, held))
+
+    def provides_init(self) -> None:
+        """This island uploads the initial values: version 0 is what it already holds."""
+        self.post(self._set_own_init)
+
+    def offer(self, upload: str, values: Values) -> None:
+        """Make captured values (stream order, f32) ready for the windows the syncer grants."""
+        with self._shared.lock:
+            self._shared.uploads[upload] = values
+        self.post(lambda: self._send_window(upload))
+
+    def forget(self, upload: str) -> None:
+        """The upload is over or not wanted."""
+        with self._shared.lock:
+            self._shared.uploads.pop(upload, None)
+        self.post(lambda: self._drop_window(upload))
+
+    def holds(self, name: ValueName) -> None:
+        """The anchor of this fragment is `name` now: never fetch it again."""
+        self.post(lambda: self._set_held(name))
+
+    def reserve(self, name: ValueName) -> bool:
+        """Whether all this rank's pieces of exactly this value are here; they stay until `take` or `release`."""
+        if self._owns_nothing_of(name.fragment):
+            return True
+        with self._shared.lock:
+            found = self._shared.staged.get(name.fragment)
+            if found is None or found.name != name:
+                return False
+            self._shared.reserved[name.fragment] = self._shared.staged.pop(name.fragment)
+            return True
+
+    def release(self, name: ValueName) -> None:
+        """Not every rank has the value yet: it goes back to the staged ones (a newer one may replace it there)."""
+        with self._shared.lock:
+            found = self._shared.reserved.pop(name.fragment, None)
+            if found is not None:
+                self._shared.staged.setdefault(name.fragment, found)
+
+    def take(self, name: ValueName) -> Values:
+        """The reserved values, now the caller's; give them back to the buffers when done. Empty where the rank owns nothing."""
+        if self._owns_nothing_of(name.fragment):
+            return np.empty(0, dtype=np.float32)
+        with self._shared.lock:
+            values = self._shared.reserved.pop(name.fragment).values
+        self.holds(name)
+        return values
+
+    def _owns_nothing_of(self, fragment: int) -> bool:
+        return self._pieces is not None and self._pieces.elements(fragment) == 0
+
+    # -- membership (link's thread) ------------------------------------------------------------------------------------
+
+    def _bind(self, pieces: PieceMap) -> None:
+        self._pieces = pieces
+
+    def _introduce(self, membership: Membership, contract: Contract, held: Sequence[ValueName]) -> None:
+        self._membership, self._contract, self._own_init = membership, contract, False
+        self._held = {name.fragment: name for name in held}
+        self._fetching.clear()
+        self._queue.clear()
+        self._windows.clear()
+        self._say_hello()
+
+    def _say_hello(self) -> None:
+        if self._membership is None or self._pieces is None:
+            return
+        m = self._membership
+        self._hello_due = not self._send(RankHello(m.session, m.generation, m.token, self.rank, self._pieces.boxes))
+
+    _hello_due = False
+
+    def _on_lost(self) -> None:
+        """Same generation, new socket: say hello again; fetches continue at the first missing chunk."""
+        self._hello_due = True
+        for fetching in self._fetching.values():
+            fetching.asked = fetching.received
+
+    def _on_tick(self, now: float) -> None:
+        if self._hello_due:
+            self._say_hello()
+
+    def _set_own_init(self) -> None:
+        self._own_init = True
+
+    def _set_held(self, name: ValueName) -> None:
+        self._held[name.fragment] = name
+        self._start_fetches()
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def _on_frames(self, parts: Sequence[frames.Buffer]) -> None:
+        message, payload = frames.decode_from_syncer(parts)
+        if isinstance(message, Refused):
+            self.trouble = f"the syncer refused rank {self.rank}: {message.reason}"
+            return
+        m = self._membership
+        ours = m is not None and getattr(message, "generation", "") == m.generation and message.session == m.session
+        if not ours:
+            return
+        match message:
+            case Piece():
+                assert payload is not None
+                self._on_piece(message, payload)
+            case Published():
+                self._want(message.name)
+            case RankWelcome():
+                for name in message.values:
+                    self._want(name)
+                self._ask()
+            case Superseded():
+                self._superseded(message)
+            case Window():
+                self._granted(message)
+            case Cancel():
+                self.forget(message.upload)
+
+    # -- uploads -------------------------------------------------------------------------------------------------------
+
+    def _granted(self, window: Window) -> None:
+        if len(self._windows) >= EARLY_WINDOWS_MAX and window.upload not in self._windows:
+            raise PeerError(f"the syncer granted windows for {EARLY_WINDOWS_MAX} uploads this rank never captured")
+        self._windows[window.upload] = window
+        self._send_window(window.upload)
+
+    def _drop_window(self, upload: str) -> None:
+        self._windows.pop(upload, None)
+
+    def _send_window(self, upload: str) -> None:
+        with self._shared.lock:
+            values = self._shared.uploads.get(upload)
+        if values is None or upload not in self._windows or self._membership is None:
+            return
+        window = self._windows.pop(upload)
+        last = min(window.upto, codec.chunk_count(values.size))
+        for index in range(window.first, last):
+            self._send_chunk(upload, index, values)
+
+    def _send_chunk(self, upload: str, index: int, values: Values) -> None:
+        assert self._membership is not None
+        begin = index * codec.CHUNK_ELEMENTS
+        part = values[begin : begin + codec.CHUNK_ELEMENTS]
+        payload = codec.encode(part, codec.Encoding(self._contract.delta_encoding))
+        m = self._membership
+        chunk = Chunk(m.session, m.generation, upload, self.rank, index, checksum(payload))
+        self._send(chunk, memoryview(payload).cast("B"))
+        self.traffic.pushed_bytes += payload.nbytes
+
+    # -- fetches -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _staged_max(self) -> int:
+        assert self._pieces is not None
+        return 2 * -(-len(self._pieces.plan) // max(1, self._contract.sync_every_steps)) + 2
+
+    def _want(self, name: ValueName) -> None:
+        """A value was published: fetch it unless it is held, staged, or owned by nobody here; it replaces an older one."""
+        assert self._pieces is not None
+        if self._held.get(name.fragment) == name or (self._own_init and name.version == 0):
+            return
+        if self._pieces.elements(name.fragment) == 0 or self._is_on_its_way(name):
+            return
+        self._queue[name.fragment] = name
+        self._abandon(name.fragment)
+        self._start_fetches()
+
+    def _is_on_its_way(self, name: ValueName) -> bool:
+        with self._shared.lock:
+            here = (self._shared.staged.get(name.fragment), self._shared.reserved.get(name.fragment))
+        return any(f is not None and f.name == name for f in (*here, self._fetching.get(name.fragment)))
+
+    def _abandon(self, fragment: int) -> None:
+        fetching = self._fetching.pop(fragment, None)
+        with self._shared.lock:
+            staged = self._shared.staged.pop(fragment, None)
+        for old in (fetching, staged):
+            if old is not None:
+                self._buffers.give(old.values)
+
+    def _start_fetches(self) -> None:
+        with self._shared.lock:
+            occupied = len(self._shared.staged) + len(self._shared.reserved) + len(self._fetching)
+        while self._queue and occupied < self._staged_max:
+            fragment = next(iter(self._queue))
+            name = self._queue.pop(fragment)
+            assert self._pieces is not None
+            elements = self._pieces.elements(fragment)
+            self._fetching[fragment] = Fetching(name, self._buffers.take(elements), codec.chunk_count(elements))
+            occupied += 1
+        self._ask()
+
+    def _ask(self) -> None:
+        """Spend the free credit, oldest fetch first."""
+        if self._membership is None or self._hello_due:
+            return
+        m = self._membership
+        free = FETCH_CREDIT_CHUNKS - sum(f.asked - f.received for f in self._fetching.values())
+        for fetching in self._fetching.values():
+            count = min(free, fetching.chunks - fetching.asked)
+            if count <= 0 or (count < FETCH_BATCH_CHUNKS and fetching.asked + count < fetching.chunks):
+                continue
+            if not self._send(Fetch(m.session, m.generation, self.rank, fetching.name, fetching.asked, count)):
+                return
+            fetching.asked += count
+            free -= count
+
+    def _on_piece(self, piece: Piece, payload: frames.Buffer) -> None:
+        fetching = self._fetching.get(piece.name.fragment)
+        if fetching is None or fetching.name != piece.name or piece.index != fetching.received:
+            return
+        if checksum(payload) != piece.checksum:
+            self._ask_again(fetching)
+            return
+        begin = piece.index * codec.CHUNK_ELEMENTS
+        part = fetching.values[begin : begin + codec.CHUNK_ELEMENTS]
+        codec.decode(payload, codec.Encoding(self._contract.publish_encoding), part)
+        self.traffic.fetched_bytes += len(payload)
+        fetching.received += 1
+        if fetching.complete:
+            self._finish(fetching)
+        self._ask()
+
+    def _ask_again(self, fetching: Fetching) -> None:
+        """A damaged piece: what follows it is asked for once more."""
+        fetching.damaged += 1
+        if fetching.damaged > CHECKSUM_RETRIES_MAX:
+            raise PeerError(f"{fetching.damaged} damaged pieces of {fetching.name}; the network or a host is broken")
+        fetching.asked = fetching.received
+        self._ask()
+
+    def _finish(self, fetching: Fetching) -> None:
+        del self._fetching[fetching.name.fragment]
+        with self._shared.lock:
+            self._shared.staged[fetching.name.fragment] = fetching
+        assert self._membership is not None
+        m = self._membership
+        self._send(Fetched(m.session, m.generation, self.rank, fetching.name))
+        self._start_fetches()
+
+    def _superseded(self, message: Superseded) -> None:
+        fetching = self._fetching.get(message.old.fragment)
+        if fetching is not None and fetching.name == message.old:
+            self._want(message.present)

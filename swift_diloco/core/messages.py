@@ -1,0 +1,406 @@
+"""Every message that travels between an island and the syncer. Frozen Structs, encoded only in `frames.py`.
+
+Directions are two separate unions, so that a message sent the wrong way cannot even be parsed. A message carries no tensors:
+bulk payloads travel beside the header in a frame of their own (`Chunk` and `Piece`).
+
+`session` names one life of the syncer process and `generation` one joining of an island; both are random and never reused.
+Every message but the first carries both, so that what a socket replays into a later life is told apart.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from swift_diloco.core.layout import Box, FragmentPlan, Layout
+
+
+class ValueName(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A published value: fragment number, version (global outer step; 0 is the initial value) and digest (hex)."""
+
+    fragment: int
+    version: int
+    digest: str
+
+
+class Contract(msgspec.Struct, frozen=True):
+    """What all islands must share. Lives in the syncer's settings and reaches islands in `Welcome`."""
+
+    sync_every_steps: int = 24
+    """H: local steps since its last install before an island answers a pull for a fragment."""
+    align: str = "overwrite"
+    """How an ordinary install treats local values: overwrite, blend or carry."""
+    alpha: float = 0.0
+    """Share of the local value that an ordinary install keeps (0 with overwrite)."""
+    delta_encoding: str = "f32"
+    publish_encoding: str = "f32"
+    island_lease_s: float = 120.0
+    min_islands: int = 1
+
+
+class Outcome(Enum):
+    """The syncer's answer to a push."""
+
+    HELD = "held"
+    """Complete and gathered into its round."""
+    CARRIED = "carried"
+    """Complete, its round was over; kept for the next round of that fragment."""
+    REFUSED = "refused"
+    """Not taken; the anchor is as it was before the push."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Island to syncer
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """Rank 0 asks to join. Sent again with the layout when the syncer asks (`LayoutWanted`)."""
+
+    island: int
+    nonce: str
+    """Random, made anew for each dial; `Welcome` repeats it, so that an answer to an earlier dial is told apart."""
+    fingerprint: str
+    host: str
+    pid: int
+    instance: str
+    """Token of the island's run folder: the same token means a restart of the same job, not a second island."""
+    step: int
+    ranks: int
+    """Owner ranks: ranks that own pieces and will say RankHello."""
+    layout: Layout | None = None
+    running: bool = False
+    """The island has trained from a syncer's values before (a redial or a resumed record)."""
+
+
+class RankHello(msgspec.Struct, frozen=True, tag=True):
+    """An owner rank introduces its bulk link and its boxes. Repeated when its link drops, under the same generation."""
+
+    session: str
+    generation: str
+    token: str
+    rank: int
+    boxes: tuple[Box, ...]
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag=True):
+    """Rank 0 is alive at local step `step`."""
+
+    session: str
+    generation: str
+    step: int
+
+
+class PushOffer(msgspec.Struct, frozen=True, tag=True):
+    """Rank 0 offers what the island learned on one fragment; already captured on all ranks, not yet uploaded.
+
+    `steps` and `tokens` are counted since the island last installed the fragment; 0 steps is an empty answer without upload.
+    """
+
+    session: str
+    generation: str
+    push: str
+    t: int
+    attempt: int
+    anchor: ValueName
+    steps: int
+    tokens: int
+    capture_step: int
+
+
+class Chunk(msgspec.Struct, frozen=True, tag=True):
+    """One chunk of an upload, its encoded bytes in the payload frame. `checksum` is xxh3-64 of the payload."""
+
+    session: str
+    generation: str
+    upload: str
+    rank: int
+    index: int
+    checksum: int
+
+
+class Fetch(msgspec.Struct, frozen=True, tag=True):
+    """A rank asks for chunks [first, first + count) of its stream of a published value: its credit."""
+
+    session: str
+    generation: str
+    rank: int
+    name: ValueName
+    first: int
+    count: int
+
+
+class Fetched(msgspec.Struct, frozen=True, tag=True):
+    """A rank has staged all its pieces of a published value; its pin may go."""
+
+    session: str
+    generation: str
+    rank: int
+    name: ValueName
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The island reached its last local step and waits for the final cut."""
+
+    session: str
+    generation: str
+    step: int
+
+
+class CutInstalled(msgspec.Struct, frozen=True, tag=True):
+    """Every rank of the island installed the final cut."""
+
+    session: str
+    generation: str
+
+
+class Saved(msgspec.Struct, frozen=True, tag=True):
+    """The island's last save is durable; it needs the syncer no more."""
+
+    session: str
+    generation: str
+
+
+class Leave(msgspec.Struct, frozen=True, tag=True):
+    """The island ends before the finish."""
+
+    session: str
+    generation: str
+    reason: str
+
+
+IslandMessage = (
+    Hello | RankHello | Heartbeat | PushOffer | Chunk | Fetch | Fetched | Done | CutInstalled | Saved | Leave
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Syncer to island
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class LayoutWanted(msgspec.Struct, frozen=True, tag=True):
+    """The syncer does not know the layout behind the fingerprint: say Hello again with it."""
+
+    session: str
+    nonce: str
+
+
+class Welcome(msgspec.Struct, frozen=True, tag=True):
+    """The island may join: its owner ranks now say RankHello with `token`."""
+
+    session: str
+    generation: str
+    nonce: str
+    token: str
+    run: str
+    """The run this syncer's state belongs to; empty before INIT."""
+    contract: Contract
+    plan: FragmentPlan
+    values: tuple[ValueName, ...] = ()
+    """The present value of each fragment; empty before INIT."""
+    held: tuple[ValueName, ...] = ()
+    """This island's anchors from which the syncer holds a delta."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The syncer does not take the sender, or what it sent. `retry` says whether dialing again can help."""
+
+    session: str
+    nonce: str
+    reason: str
+    retry: bool = False
+
+
+class RankWelcome(msgspec.Struct, frozen=True, tag=True):
+    """The rank's bulk link is known."""
+
+    session: str
+    generation: str
+    rank: int
+    values: tuple[ValueName, ...] = ()
+
+
+class Joined(msgspec.Struct, frozen=True, tag=True):
+    """The boxes of all owner ranks tile the layout: the island is a member."""
+
+    session: str
+    generation: str
+
+
+class InitWanted(msgspec.Struct, frozen=True, tag=True):
+    """Island 0 provides the initial values: one upload per fragment, named here in fragment order."""
+
+    session: str
+    generation: str
+    uploads: tuple[str, ...]
+
+
+class Pull(msgspec.Struct, frozen=True, tag=True):
+    """The syncer asks for what the island learned on a fragment, for outer step `t`."""
+
+    session: str
+    generation: str
+    t: int
+    fragment: int
+    attempt: int
+
+
+class PullClosed(msgspec.Struct, frozen=True, tag=True):
+    """The round is over (or begins again as a higher attempt): an answer not yet offered is not wanted any more."""
+
+    session: str
+    generation: str
+    t: int
+    fragment: int
+
+
+class PushAnswer(msgspec.Struct, frozen=True, tag=True):
+    """The fate of a push."""
+
+    session: str
+    generation: str
+    push: str
+    outcome: Outcome
+    reason: str = ""
+    anchor_held: bool = False
+    """Refused because the syncer already holds a delta from this anchor: the anchor stays spent."""
+
+
+class Dropped(msgspec.Struct, frozen=True, tag=True):
+    """A push the syncer had held or was receiving is dropped; its anchor is released."""
+
+    session: str
+    generation: str
+    push: str
+    reason: str
+
+
+class Published(msgspec.Struct, frozen=True, tag=True):
+    """A fragment has a new present value. Goes to the control link and to every rank's bulk link."""
+
+    session: str
+    generation: str
+    name: ValueName
+
+
+class Window(msgspec.Struct, frozen=True, tag=True):
+    """A rank may send the chunks [first, upto) of an upload of `fragment`; `first` is the first one missing."""
+
+    session: str
+    generation: str
+    upload: str
+    fragment: int
+    first: int
+    upto: int
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """An upload is not wanted any more."""
+
+    session: str
+    generation: str
+    upload: str
+    reason: str
+
+
+class Piece(msgspec.Struct, frozen=True, tag=True):
+    """One chunk of a rank's stream of a published value, its bytes in the payload frame."""
+
+    session: str
+    generation: str
+    name: ValueName
+    index: int
+    checksum: int
+
+
+class Superseded(msgspec.Struct, frozen=True, tag=True):
+    """The value a rank fetches is gone; fetch the present one."""
+
+    session: str
+    generation: str
+    old: ValueName
+    present: ValueName
+
+
+class Paused(msgspec.Struct, frozen=True, tag=True):
+    """No outer step can be taken: islands park at their next boundary until `Resumed`."""
+
+    session: str
+    generation: str
+    reason: str
+    missing: int
+
+
+class Resumed(msgspec.Struct, frozen=True, tag=True):
+    """The pause is over."""
+
+    session: str
+    generation: str
+
+
+class HeartbeatReply(msgspec.Struct, frozen=True, tag=True):
+    """The sender is a member in good standing; what the syncer waits for, in words."""
+
+    session: str
+    generation: str
+    members: int
+    waiting_for: str = ""
+
+
+class Unknown(msgspec.Struct, frozen=True, tag=True):
+    """The syncer does not know the sender's session or generation: join again."""
+
+    session: str
+    generation: str
+    reason: str
+
+
+class BudgetReached(msgspec.Struct, frozen=True, tag=True):
+    """The outer step budget is reached: the next boundary is the island's last."""
+
+    session: str
+    generation: str
+    t: int
+
+
+class FinalCut(msgspec.Struct, frozen=True, tag=True):
+    """The values with which every island ends, one per fragment."""
+
+    session: str
+    generation: str
+    values: tuple[ValueName, ...]
+
+
+class Stopping(msgspec.Struct, frozen=True, tag=True):
+    """The syncer ends; islands keep training and dial again."""
+
+    session: str
+    generation: str
+    reason: str
+
+
+SyncerMessage = (
+    LayoutWanted
+    | Welcome
+    | Refused
+    | RankWelcome
+    | Joined
+    | InitWanted
+    | Pull
+    | PullClosed
+    | PushAnswer
+    | Dropped
+    | Published
+    | Window
+    | Cancel
+    | Piece
+    | Superseded
+    | Paused
+    | Resumed
+    | HeartbeatReply
+    | Unknown
+    | BudgetReached
+    | FinalCut
+    | Stopping
+)

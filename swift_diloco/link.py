@@ -1,0 +1,264 @@
+"""The island's sockets: a DEALER on a thread of its own, and the control link of rank 0 on top of it.
+
+A link knows how to reach the syncer again: whenever the connection breaks it opens a new socket with a new random routing id
+(the syncer must never take it for the old one) and says so to its owner. It decides nothing; what was heard is handed over.
+
+Invariants: the socket is touched by the link's thread only; every queue is bounded; an error in the thread is raised on the
+owner's next call, never lost.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from swift_diloco.core import frames
+from swift_diloco.core.errors import PeerError
+from swift_diloco.core.messages import Heartbeat, IslandMessage
+
+POLL_MS = 200
+"""Longest sleep of a link's thread; timers (heartbeats) are this exact."""
+
+QUEUE_MESSAGES_MAX = 4096
+"""Most messages waiting in one direction of a link; more means that nobody reads, and the oldest generation is given up."""
+
+CLOSE_S = 5.0
+"""How long closing waits for the thread and for what is still to be sent."""
+
+RECONNECT_MS = 100
+RECONNECT_MAX_MS = 2000
+"""ZeroMQ's own back-off between attempts to connect."""
+
+BURST_MESSAGES = 64
+"""Messages taken from the socket before the thread looks at its timers again."""
+
+_LOST_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+
+
+class Dealer:
+    """One DEALER socket on its own thread. Subclasses override the `_on_…` methods, all called on that thread."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self.address = address
+        self.name = name
+        self._context = zmq.Context(1)
+        self._commands: deque[Callable[[], None]] = deque()
+        self._wake_lock = threading.Lock()
+        self._wake_address = f"inproc://wake-{secrets.token_hex(8)}"
+        self._wake_in = self._context.socket(zmq.PAIR)
+        self._wake_in.bind(self._wake_address)
+        self._wake_out = self._context.socket(zmq.PAIR)
+        self._wake_out.connect(self._wake_address)
+        self._socket: zmq.Socket[bytes]
+        self._monitor: zmq.Socket[bytes]
+        self._poller = zmq.Poller()
+        self._closing = False
+        self._error: BaseException | None = None
+        self.trouble = ""
+        """The latest reason, in words, why the connection does not work; for people who wait for it."""
+        self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
+
+    # -- owner's side --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the socket and begin to connect; returns at once."""
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what went wrong in the link's thread, if anything did."""
+        if self._error is not None:
+            raise PeerError(f"{self.name} to {self.address} failed: {self._error}") from self._error
+
+    def post(self, command: Callable[[], None]) -> None:
+        """Run `command` on the link's thread, soon and in order."""
+        self._commands.append(command)
+        with self._wake_lock:
+            if not self._wake_out.closed:
+                self._wake_out.send(b"", zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Send what is queued, end the thread, free the sockets. Idempotent, bounded by CLOSE_S."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._thread.is_alive():
+            self.post(lambda: None)
+            self._thread.join(CLOSE_S)
+        with self._wake_lock:
+            self._wake_out.close(0)
+        if not self._thread.is_alive():
+            self._wake_in.close(0)
+            self._context.term()
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _guarded(self) -> None:
+        try:
+            self._open()
+            self._poller.register(self._wake_in, zmq.POLLIN)
+            while not self._closing or self._commands:
+                self._turn()
+        except Exception as error:
+            self._error = error
+        finally:
+            self._shut(linger_ms=int(CLOSE_S * 1000))
+
+    def _turn(self) -> None:
+        ready = dict(self._poller.poll(POLL_MS))
+        if self._wake_in in ready:
+            while self._wake_in.poll(0):
+                self._wake_in.recv()
+        while self._commands:
+            self._commands.popleft()()
+        if self._socket in ready:
+            self._drain_socket()
+        if self._monitor in ready:
+            self._drain_monitor()
+        self._on_tick(time.monotonic())
+
+    def _drain_socket(self) -> None:
+        for _ in range(BURST_MESSAGES):
+            try:
+                parts = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            try:
+                self._on_frames([part.buffer for part in parts])
+            except PeerError as error:
+                self.trouble = str(error)
+                self._reopen()
+                return
+
+    def _drain_monitor(self) -> None:
+        while self._monitor.poll(0):
+            description = parse_monitor_message(self._monitor.recv_multipart())
+            if description["event"] & _LOST_EVENTS:
+                self._reopen()
+                return
+
+    def _reopen(self) -> None:
+        self._shut(linger_ms=0)
+        self._open()
+        self._on_lost()
+
+    def _open(self) -> None:
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.ROUTING_ID, b"i" + secrets.token_bytes(15))
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES_MAX)
+        self._socket.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES_MAX)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        self._monitor = self._socket.get_monitor_socket(_LOST_EVENTS)
+        self._socket.connect(self.address)
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
+
+    def _shut(self, linger_ms: int) -> None:
+        if not hasattr(self, "_socket"):
+            return
+        for socket in (self._socket, self._monitor):
+            if socket in self._poller:
+                self._poller.unregister(socket)
+        self._socket.disable_monitor()
+        self._monitor.close(0)
+        self._socket.close(linger_ms)
+
+    def _send(self, message: IslandMessage, payload: frames.Buffer | None = None) -> bool:
+        """Hand a message to ZeroMQ without copying its payload; False when there is no connection to take it."""
+        try:
+            self._socket.send_multipart(frames.encode(message, payload), zmq.NOBLOCK, copy=payload is None)
+        except zmq.Again:
+            return False
+        return True
+
+    # -- for subclasses ------------------------------------------------------------------------------------------------
+
+    def _on_frames(self, parts: Sequence[frames.Buffer]) -> None:
+        """A message arrived; `parts` are valid during the call only."""
+        raise NotImplementedError
+
+    def _on_lost(self) -> None:
+        """The connection broke; a new socket is already connecting."""
+
+    def _on_tick(self, now: float) -> None:
+        """Called at least every POLL_MS with the monotonic clock (s)."""
+
+
+class ControlLink(Dealer):
+    """Rank 0's control link: keeps what was heard in order for the next boundary, and sends heartbeats.
+
+    An item of `drain` is the header bytes of a message, or None where the link broke.
+    """
+
+    def __init__(self, address: str, *, heartbeat_s: float, stall_s: float) -> None:
+        super().__init__(address, "control link")
+        self._heartbeat_s = heartbeat_s
+        self._stall_s = stall_s
+        self._inbox: deque[bytes | None] = deque()
+        self._arrived = threading.Event()
+        self._generation: tuple[str, str] | None = None
+        self._step = 0
+        self._progress_at = time.monotonic()
+        self._beat_at = 0.0
+
+    def send(self, message: IslandMessage) -> None:
+        """Send a control message; dropped when there is no connection (its generation is over then)."""
+        self.post(lambda: self._send_or_drop(message))
+
+    def drain(self) -> list[bytes | None]:
+        """What was heard since the last call, oldest first."""
+        self._arrived.clear()
+        items = []
+        while self._inbox:
+            items.append(self._inbox.popleft())
+        return items
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until something was heard, at most `timeout_s`."""
+        return self._arrived.wait(timeout_s)
+
+    def joined(self, session: str, generation: str) -> None:
+        """Heartbeats belong to this generation from now on."""
+        self.post(lambda: self._set_generation((session, generation)))
+
+    def progressed(self, step: int) -> None:
+        """The local step that heartbeats tell."""
+        if step != self._step:
+            self._step, self._progress_at = step, time.monotonic()
+
+    def _set_generation(self, generation: tuple[str, str] | None) -> None:
+        self._generation, self._beat_at = generation, 0.0
+
+    def _send_or_drop(self, message: IslandMessage) -> None:
+        self._send(message)
+
+    def _on_frames(self, parts: Sequence[frames.Buffer]) -> None:
+        frames.decode_from_syncer(parts)  # judged here, so that a bad peer is told apart on this rank only
+        self._put(bytes(parts[1]))
+
+    def _on_lost(self) -> None:
+        self._generation = None
+        self._put(None)
+
+    def _put(self, item: bytes | None) -> None:
+        if len(self._inbox) >= QUEUE_MESSAGES_MAX:
+            raise PeerError(f"{len(self._inbox)} control messages wait for a step boundary; the trainer does not move")
+        self._inbox.append(item)
+        self._arrived.set()
+
+    def _on_tick(self, now: float) -> None:
+        if self._generation is None or self._heartbeat_s <= 0 or now < self._beat_at:
+            return
+        if self._stall_s > 0 and now - self._progress_at > self._stall_s:
+            return
+        session, generation = self._generation
+        if self._send(Heartbeat(session, generation, self._step)):
+            self._beat_at = now + self._heartbeat_s
+

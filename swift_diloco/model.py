@@ -1,0 +1,71 @@
+"""What an island needs of its trainer: the FP32 values this rank owns, and a way for its ranks to agree.
+
+Two protocols. A trainer (Megatron, transformers, a test's quadratic) implements them; the island knows nothing else of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from swift_diloco.core.layout import Box, Layout, PieceMap, TensorSpec
+
+
+class ModelPieces(Protocol):
+    """The FP32 values of the model that this rank owns, read and written in the order of its streams.
+
+    Life: `specs` on every rank, gathered to one layout; `boxes` of that layout; `bind` once the fragments are known; then
+    `read` and `write` at step boundaries. Every global element is owned by exactly one rank; a rank may own nothing.
+    """
+
+    def specs(self) -> Sequence[TensorSpec]:
+        """The global tensors of which this rank holds any part, in any order."""
+        ...
+
+    def boxes(self, layout: Layout) -> Sequence[Box]:
+        """The boxes whose FP32 values this rank owns."""
+        ...
+
+    def bind(self, pieces: PieceMap) -> None:
+        """Learn the fragments. Called once before `read` and `write`, and again when the syncer assigns other fragments."""
+        ...
+
+    def read(self, fragment: int, out: torch.Tensor) -> None:
+        """Copy the present FP32 values of the rank's stream of `fragment` into `out` (f32, CPU, `pieces.elements(fragment)`)."""
+        ...
+
+    def write(self, values: Mapping[int, torch.Tensor]) -> None:
+        """Install new values (fragment -> f32 CPU stream): FP32 master and low-precision copy together, on owner and replicas.
+
+        Collective: every rank of the island calls it at the same boundary for the same fragments, with empty streams where it
+        owns nothing.
+        """
+        ...
+
+
+class RankGroup(Protocol):
+    """The ranks of one island, over a CPU group of our own (never the trainer's). All calls are collective."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def broadcast(self, payload: bytes | None) -> bytes:
+        """Rank 0's payload, on every rank."""
+        ...
+
+    def gather(self, payload: bytes) -> Sequence[bytes]:
+        """Every rank's payload in rank order on rank 0; an empty sequence elsewhere."""
+        ...
+
+    def all_true(self, votes: Sequence[bool]) -> list[bool]:
+        """For each vote, whether every rank said yes. All ranks pass the same number of votes."""
+        ...
+
+    def close(self) -> None:
+        """Give the group up. Idempotent, not collective."""
+        ...

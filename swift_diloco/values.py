@@ -1,0 +1,88 @@
+"""The island's tensors: anchor values, and the arithmetic of capture and install on this rank's streams.
+
+One anchor buffer per fragment (f32, host, this rank's pieces only). Knows no messages and no sockets; the session decided.
+All arithmetic is elementwise float32, one rounding per operation, so it gives the same bits on every layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from swift_diloco.buffers import HostBuffers, Values, tensor_of
+from swift_diloco.core.layout import PieceMap
+from swift_diloco.model import ModelPieces
+from swift_diloco.session import Align
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A value to install: the raw global values of this rank's stream, and how to align what is in the model."""
+
+    fragment: int
+    values: Values
+    align: Align
+    alpha: float
+
+
+class AnchorStore:
+    """See the module."""
+
+    def __init__(self, model: ModelPieces, pieces: PieceMap, buffers: HostBuffers) -> None:
+        self._model = model
+        self._pieces = pieces
+        self._buffers = buffers
+        self._anchors: dict[int, Values] = {}
+
+    def anchor(self, fragment: int) -> Values:
+        """The raw global values last installed."""
+        return self._anchors[fragment]
+
+    def anchor_here(self, fragment: int) -> Values:
+        """The anchor; where there is none yet, the present values become it (initial values are provided from it)."""
+        if fragment not in self._anchors:
+            self._anchors[fragment] = self._local(fragment)
+        return self._anchors[fragment]
+
+    def capture(self, fragment: int) -> Values:
+        """Local minus anchor, in a buffer of its own."""
+        delta = self._local(fragment)
+        tensor_of(delta).sub_(tensor_of(self._anchors[fragment]))
+        return delta
+
+    def install(self, arrivals: Sequence[Arrival]) -> None:
+        """Write values into the model in one go; each becomes its fragment's anchor. Collective over the ranks."""
+        written = {arrival.fragment: self._aligned(arrival) for arrival in arrivals}
+        self._model.write({fragment: tensor_of(values) for fragment, values in written.items()})
+        for arrival in arrivals:
+            blended = written[arrival.fragment]
+            if blended is not arrival.values:
+                self._buffers.give(blended)
+            old = self._anchors.get(arrival.fragment)
+            self._anchors[arrival.fragment] = arrival.values
+            if old is not None and old is not arrival.values:
+                self._buffers.give(old)
+
+    def _local(self, fragment: int) -> Values:
+        values = self._buffers.take(self._pieces.elements(fragment))
+        self._model.read(fragment, tensor_of(values))
+        return values
+
+    def _aligned(self, arrival: Arrival) -> Values:
+        if arrival.align in (Align.OVERWRITE, Align.ANCHOR) or arrival.values.size == 0:
+            return arrival.values
+        local_values = self._local(arrival.fragment)
+        local, new = tensor_of(local_values), tensor_of(arrival.values)
+        if arrival.align is Align.BLEND:
+            local.mul_(arrival.alpha).add_(new * (1.0 - arrival.alpha))
+        else:
+            _shift(local, tensor_of(self._anchors[arrival.fragment]), new)
+        return local_values
+
+
+def _shift(local: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> None:
+    """local <- new + (local - old), except that an element whose global value did not change keeps its bits."""
+    shifted = new + (local - old)
+    torch.where(new == old, local, shifted, out=local)

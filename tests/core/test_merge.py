@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from swift_diloco.core import kernels
+from swift_diloco.core import outer as outer_module
 from swift_diloco.core.codec import Encoding
 from swift_diloco.core.merge import (
     Contribution,
@@ -26,7 +27,7 @@ from swift_diloco.core.merge import (
     push_weight,
     rda_threshold,
 )
-from swift_diloco.core.outer import RANGE_ELEMENTS, OuterSettings, OuterState, outer_step
+from swift_diloco.core.outer import OuterSettings, OuterState, outer_step
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -289,13 +290,11 @@ def test_one_island_with_rate_one_and_no_momentum_adds_its_delta() -> None:
     assert out.values.tobytes() == (state.values + push.delta).tobytes()
 
 
-def test_bits_do_not_depend_on_the_number_of_threads() -> None:
-    n = 2 * RANGE_ELEMENTS + 4321
-    plan = MergePlan(fragment([5, n - 5]), NESTEROV)
-    plan = MergePlan((plan.slots[0], TensorSlot(5, n - 5, RDA)), NESTEROV)
-    base = random_pushes(1, n)[0].delta
-    pushes = [Contribution(i, 1.0 + i, np.roll(base, i)) for i in range(3)]
-    state = OuterState(base.copy(), np.zeros(n, np.float32))
+def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outer_module, "RANGE_ELEMENTS", 4096)
+    slots = fragment([20 * 4096 + 321, 5 * 4096, 3 * 4096 + 1])
+    n = sum(slot.size for slot in slots)
+    plan, pushes, state = MergePlan(slots, NESTEROV), random_pushes(3, n), state_of(n)
     results = set()
     for threads in (None, 1, 3):
         out = blank(n)

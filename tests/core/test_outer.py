@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from swift_diloco.core import kernels
-from swift_diloco.core.outer import RANGE_ELEMENTS, OuterSettings, OuterState, outer_step
+from swift_diloco.core import outer as outer_module
+from swift_diloco.core.outer import OuterSettings, OuterState, outer_step
 
 F32 = NDArray[np.float32]
 PLAIN = OuterSettings(lr=0.7)
@@ -102,8 +103,9 @@ def test_nesterov_matches_the_table_computed_by_hand() -> None:
 
 
 @ALL
-def test_bits_do_not_depend_on_the_number_of_threads(settings: OuterSettings) -> None:
-    n = 2 * RANGE_ELEMENTS + 17
+def test_bits_do_not_depend_on_the_number_of_threads(settings: OuterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outer_module, "RANGE_ELEMENTS", 4096)
+    n = 20 * 4096 + 17
     state, gradient = random_state(n)
     inline, threaded = OuterState(np.empty(n, np.float32), np.zeros(n, np.float32)), blank(n)
     assert outer_step(state, gradient, settings, inline)

@@ -1,10 +1,13 @@
 """A rank's bulk link: uploads the pieces it was asked for, fetches the pieces that were published.
 
-Both directions go by credit of the side that has room: the syncer grants windows for uploads, and this side asks for so many
-chunks of a published value at a time. Published values are fetched at once, the newest of each fragment only; *whether and
+Both directions go by credit of the side that has room: the syncer grants windows for uploads, and this side asks for
+so many
+chunks of a published value at a time. Published values are fetched at once, the newest of each fragment only; *whether
+and
 when* one is installed is the session's business. Transfer progress stays here and never reaches the session.
 
-Invariants: at most `staged_max` fragments are staged or being staged; at most FETCH_CREDIT_CHUNKS chunks are asked for and
+Invariants: at most `staged_max` fragments are staged or being staged; at most FETCH_CREDIT_CHUNKS chunks are asked for
+and
 not yet received; an upload's values do not change between `offer` and `forget`.
 """
 
@@ -45,7 +48,8 @@ FETCH_BATCH_CHUNKS = 4
 """Credit is renewed in steps of this many chunks, so that requests stay rare beside pieces."""
 
 EARLY_WINDOWS_MAX = 1024
-"""Windows kept for uploads this rank has not captured yet (rank 0's offer may be granted before this rank's boundary)."""
+"""Windows kept for uploads this rank has not captured yet (rank 0's offer may be granted before this rank's
+boundary)."""
 
 CHECKSUM_RETRIES_MAX = 8
 """Damaged pieces of one fetch that are asked for again before the link is called broken."""
@@ -68,8 +72,8 @@ class Fetching:
 
 
 @dataclass(frozen=True)
-class Membership:
-    """Under which generation this rank moves its pieces."""
+class Pass:
+    """What admits this rank: the generation under which it moves its pieces."""
 
     session: str
     generation: str
@@ -104,7 +108,7 @@ class BulkLink(Dealer):
         self._buffers = buffers
         self._pieces: PieceMap | None = None
         self._contract = Contract()
-        self._membership: Membership | None = None
+        self._admission: Pass | None = None
         self._shared = _Shared()
         self._held: dict[int, ValueName] = {}
         self._own_init = False
@@ -119,13 +123,14 @@ class BulkLink(Dealer):
         """The fragments are known. Called before `introduce`."""
         self.post(lambda: self._bind(pieces))
 
-    def introduce(self, membership: Membership, contract: Contract, held: Sequence[ValueName]) -> None:
-        """Belong to a generation. What was staged or uploading under an earlier one is void; `held` anchors need no fetch."""
+    def introduce(self, granted: Pass, contract: Contract, held: Sequence[ValueName]) -> None:
+        """Belong to a generation. What was staged or uploading under an earlier one is void; `held` anchors need no
+        fetch."""
         with self._shared.lock:
             self._shared.staged.clear()
             self._shared.reserved.clear()
             self._shared.uploads.clear()
-        self.post(lambda: self._introduce(membership, contract, held))
+        self.post(lambda: self._introduce(granted, contract, held))
 
     def provides_init(self) -> None:
         """This island uploads the initial values: version 0 is what it already holds."""
@@ -137,11 +142,12 @@ class BulkLink(Dealer):
             self._shared.uploads[upload] = values
         self.post(lambda: self._send_window(upload))
 
-    def forget(self, upload: str) -> None:
-        """The upload is over or not wanted."""
+    def forget(self, upload: str) -> Values | None:
+        """The upload is over or not wanted; its values are the caller's again."""
         with self._shared.lock:
-            self._shared.uploads.pop(upload, None)
+            values = self._shared.uploads.pop(upload, None)
         self.post(lambda: self._drop_window(upload))
+        return values
 
     def holds(self, name: ValueName) -> None:
         """The anchor of this fragment is `name` now: never fetch it again."""
@@ -166,7 +172,8 @@ class BulkLink(Dealer):
                 self._shared.staged.setdefault(name.fragment, found)
 
     def take(self, name: ValueName) -> Values:
-        """The reserved values, now the caller's; give them back to the buffers when done. Empty where the rank owns nothing."""
+        """The reserved values, now the caller's; give them back to the buffers when done. Empty where the rank owns
+        nothing."""
         if self._owns_nothing_of(name.fragment):
             return np.empty(0, dtype=np.float32)
         with self._shared.lock:
@@ -182,8 +189,8 @@ class BulkLink(Dealer):
     def _bind(self, pieces: PieceMap) -> None:
         self._pieces = pieces
 
-    def _introduce(self, membership: Membership, contract: Contract, held: Sequence[ValueName]) -> None:
-        self._membership, self._contract, self._own_init = membership, contract, False
+    def _introduce(self, granted: Pass, contract: Contract, held: Sequence[ValueName]) -> None:
+        self._admission, self._contract, self._own_init = granted, contract, False
         self._held = {name.fragment: name for name in held}
         self._fetching.clear()
         self._queue.clear()
@@ -191,9 +198,9 @@ class BulkLink(Dealer):
         self._say_hello()
 
     def _say_hello(self) -> None:
-        if self._membership is None or self._pieces is None:
+        if self._admission is None or self._pieces is None:
             return
-        m = self._membership
+        m = self._admission
         self._hello_due = not self._send(RankHello(m.session, m.generation, m.token, self.rank, self._pieces.boxes))
 
     _hello_due = False
@@ -222,7 +229,7 @@ class BulkLink(Dealer):
         if isinstance(message, Refused):
             self.trouble = f"the syncer refused rank {self.rank}: {message.reason}"
             return
-        m = self._membership
+        m = self._admission
         ours = m is not None and getattr(message, "generation", "") == m.generation and message.session == m.session
         if not ours:
             return
@@ -257,7 +264,7 @@ class BulkLink(Dealer):
     def _send_window(self, upload: str) -> None:
         with self._shared.lock:
             values = self._shared.uploads.get(upload)
-        if values is None or upload not in self._windows or self._membership is None:
+        if values is None or upload not in self._windows or self._admission is None:
             return
         window = self._windows.pop(upload)
         last = min(window.upto, codec.chunk_count(values.size))
@@ -265,13 +272,13 @@ class BulkLink(Dealer):
             self._send_chunk(upload, index, values)
 
     def _send_chunk(self, upload: str, index: int, values: Values) -> None:
-        assert self._membership is not None
+        assert self._admission is not None
         begin = index * codec.CHUNK_ELEMENTS
         part = values[begin : begin + codec.CHUNK_ELEMENTS]
         payload = codec.encode(part, codec.Encoding(self._contract.delta_encoding))
-        m = self._membership
+        m = self._admission
         chunk = Chunk(m.session, m.generation, upload, self.rank, index, checksum(payload))
-        self._send(chunk, memoryview(payload).cast("B"))
+        self._send(chunk, payload.data)
         self.traffic.pushed_bytes += payload.nbytes
 
     # -- fetches -------------------------------------------------------------------------------------------------------
@@ -282,7 +289,8 @@ class BulkLink(Dealer):
         return 2 * -(-len(self._pieces.plan) // max(1, self._contract.sync_every_steps)) + 2
 
     def _want(self, name: ValueName) -> None:
-        """A value was published: fetch it unless it is held, staged, or owned by nobody here; it replaces an older one."""
+        """A value was published: fetch it unless it is held, staged, or owned by nobody here; it replaces an older
+        one."""
         assert self._pieces is not None
         if self._held.get(name.fragment) == name or (self._own_init and name.version == 0):
             return
@@ -319,9 +327,9 @@ class BulkLink(Dealer):
 
     def _ask(self) -> None:
         """Spend the free credit, oldest fetch first."""
-        if self._membership is None or self._hello_due:
+        if self._admission is None or self._hello_due:
             return
-        m = self._membership
+        m = self._admission
         free = FETCH_CREDIT_CHUNKS - sum(f.asked - f.received for f in self._fetching.values())
         for fetching in self._fetching.values():
             count = min(free, fetching.chunks - fetching.asked)
@@ -360,8 +368,8 @@ class BulkLink(Dealer):
         del self._fetching[fetching.name.fragment]
         with self._shared.lock:
             self._shared.staged[fetching.name.fragment] = fetching
-        assert self._membership is not None
-        m = self._membership
+        assert self._admission is not None
+        m = self._admission
         self._send(Fetched(m.session, m.generation, self.rank, fetching.name))
         self._start_fetches()
 

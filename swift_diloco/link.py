@@ -1,9 +1,12 @@
 """The island's sockets: a DEALER on a thread of its own, and the control link of rank 0 on top of it.
 
-A link knows how to reach the syncer again: whenever the connection breaks it opens a new socket with a new random routing id
-(the syncer must never take it for the old one) and says so to its owner. It decides nothing; what was heard is handed over.
+A link knows how to reach the syncer again: whenever the connection breaks it opens a new socket with a new random
+routing id
+(the syncer must never take it for the old one) and says so to its owner. It decides nothing; what was heard is handed
+over.
 
-Invariants: the socket is touched by the link's thread only; every queue is bounded; an error in the thread is raised on the
+Invariants: the socket is touched by the link's thread only; every queue is bounded; an error in the thread is raised
+on the
 owner's next call, never lost.
 """
 
@@ -26,7 +29,8 @@ POLL_MS = 200
 """Longest sleep of a link's thread; timers (heartbeats) are this exact."""
 
 QUEUE_MESSAGES_MAX = 4096
-"""Most messages waiting in one direction of a link; more means that nobody reads, and the oldest generation is given up."""
+"""Most messages waiting in one direction of a link; more means that nobody reads, and the oldest generation is given
+up."""
 
 CLOSE_S = 5.0
 """How long closing waits for the thread and for what is still to be sent."""
@@ -261,4 +265,3 @@ class ControlLink(Dealer):
         session, generation = self._generation
         if self._send(Heartbeat(session, generation, self._step)):
             self._beat_at = now + self._heartbeat_s
-

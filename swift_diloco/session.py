@@ -1,19 +1,22 @@
 """The island's brain: when to dial, install, push, pause and finish.
 
-A pure state machine: every rank of an island runs the same `Session` on the same events (what rank 0's control link heard,
-rank 0's clock, and facts the ranks agreed on), so all ranks come to the same effects at the same step boundary. It holds
+A pure state machine: every rank of an island runs the same `Session` on the same events (what rank 0's control link
+heard,
+rank 0's clock, and facts the ranks agreed on), so all ranks come to the same effects at the same step boundary. It
+holds
 names, versions and counters, never tensors, and knows neither sockets nor the trainer.
 
-At a boundary the shell feeds, in this order (design rule "boundary order"): `StepEnded`, what was heard, `BoundaryReached`.
+At a boundary the shell feeds, in this order (design rule "boundary order"): `StepEnded`, what was heard,
+`BoundaryReached`.
 
-Invariants (`validate`): one unsettled push per fragment; a pull is answered only from an anchor that is not spent and not
+Invariants (`validate`): one unsettled push per fragment; a pull is answered only from an anchor that is not spent and
+not
 about to be replaced; once finished, nothing is offered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -28,7 +31,6 @@ from swift_diloco.core.messages import (
     FinalCut,
     HeartbeatReply,
     InitWanted,
-    IslandMessage,
     Joined,
     LayoutWanted,
     Outcome,
@@ -46,6 +48,30 @@ from swift_diloco.core.messages import (
     Unknown,
     ValueName,
     Welcome,
+)
+from swift_diloco.events import (
+    Align,
+    Bind,
+    BoundaryReached,
+    Capture,
+    Dial,
+    Effect,
+    Event,
+    Fail,
+    ForgetUpload,
+    Heard,
+    Install,
+    Introduce,
+    LastStepReached,
+    LinkLost,
+    Log,
+    NameAnchor,
+    ProvideInit,
+    SaveFinished,
+    Started,
+    StepEnded,
+    StopTraining,
+    Tell,
 )
 
 REDIAL_S = 2.0
@@ -73,182 +99,6 @@ class Stage(Enum):
     TRAINING = "training"
     DONE = "done, waiting for the final cut"
     FINISHED = "finished"
-
-
-class Align(Enum):
-    """How an install treats what is in the model."""
-
-    OVERWRITE = "overwrite"
-    """The global value replaces the local one."""
-    BLEND = "blend"
-    """alpha · local + (1 − alpha) · global."""
-    SHIFT = "shift"
-    """Global + (local − old anchor): local progress since the anchor is kept."""
-    ANCHOR = "anchor"
-    """The value is the anchor the island holds: written again without a download."""
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Events
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Started:
-    """The island wants to join."""
-
-
-@dataclass(frozen=True)
-class Heard:
-    """Rank 0's control link received a message."""
-
-    message: SyncerMessage
-
-
-@dataclass(frozen=True)
-class LinkLost:
-    """Rank 0's control link broke."""
-
-
-@dataclass(frozen=True)
-class StepEnded:
-    """A local step is over; `trained` says whether the optimizer updated, `tokens` counts its supervised tokens."""
-
-    step: int
-    trained: bool
-    tokens: int
-
-
-@dataclass(frozen=True)
-class BoundaryReached:
-    """All ranks stand at a step boundary; `staged` are the wanted values that every rank has in full."""
-
-    staged: tuple[ValueName, ...] = ()
-
-
-@dataclass(frozen=True)
-class LastStepReached:
-    """The trainer's last step is behind: only the finish is left."""
-
-
-@dataclass(frozen=True)
-class SaveFinished:
-    """The trainer's last save is durable."""
-
-
-Event = Started | Heard | LinkLost | StepEnded | BoundaryReached | LastStepReached | SaveFinished
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Effects
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Dial:
-    """Rank 0 says Hello; with the layout when the syncer asked for it."""
-
-    nonce: str
-    with_layout: bool
-
-
-@dataclass(frozen=True)
-class Bind:
-    """The fragments are known."""
-
-    plan: FragmentPlan
-
-
-@dataclass(frozen=True)
-class Introduce:
-    """Every owner rank says RankHello on its bulk link. Staged values and uploads of an earlier generation are void."""
-
-    session: str
-    generation: str
-    token: str
-
-
-@dataclass(frozen=True)
-class Tell:
-    """Rank 0 sends a control message."""
-
-    message: IslandMessage
-
-
-@dataclass(frozen=True)
-class ProvideInit:
-    """Upload the anchors (present values where there is none) as initial values: one upload per fragment."""
-
-    uploads: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class NameAnchor:
-    """The anchor values held for this fragment now bear this name; nothing is written."""
-
-    name: ValueName
-
-
-@dataclass(frozen=True)
-class Install:
-    """Write a staged value (or the anchor) into the model on all ranks; the anchor becomes the raw value."""
-
-    name: ValueName
-    align: Align
-    alpha: float = 0.0
-
-
-@dataclass(frozen=True)
-class Capture:
-    """Snapshot local minus anchor of a fragment on all ranks and make it ready for upload."""
-
-    push: str
-    fragment: int
-
-
-@dataclass(frozen=True)
-class ForgetUpload:
-    """Free the capture behind a push. `arrived`: the syncer has all of it, so nothing is left on its way."""
-
-    push: str
-    arrived: bool
-
-
-@dataclass(frozen=True)
-class StopTraining:
-    """This boundary is the last: end training in the trainer's own way."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Fail:
-    """The island cannot go on; the same error on all ranks."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Log:
-    """Tell people (rank 0)."""
-
-    level: str
-    text: str
-
-
-Effect = (
-    Dial
-    | Bind
-    | Introduce
-    | Tell
-    | ProvideInit
-    | NameAnchor
-    | Install
-    | Capture
-    | ForgetUpload
-    | StopTraining
-    | Fail
-    | Log
-)
 
 
 class Session:
@@ -521,7 +371,8 @@ class Session:
     def _dropped(self, message: Dropped, now: float) -> list[Effect]:
         for anchor in self.anchors:
             anchor.answered(message.push, spent=False)
-        return [ForgetUpload(message.push, arrived=False), Log("info", f"push {message.push} was dropped: {message.reason}")]
+        log = Log("info", f"push {message.push} was dropped: {message.reason}")
+        return [ForgetUpload(message.push, arrived=False), log]
 
     def _answer(self, pull: Pull) -> list[Effect]:
         """The push that answers a pull, if the fragment has one to give at this boundary."""

@@ -1,6 +1,7 @@
 """The island's tensors: anchor values, and the arithmetic of capture and install on this rank's streams.
 
-One anchor buffer per fragment (f32, host, this rank's pieces only). Knows no messages and no sockets; the session decided.
+One anchor buffer per fragment (f32, host, this rank's pieces only). Knows no messages and no sockets; the session
+decided.
 All arithmetic is elementwise float32, one rounding per operation, so it gives the same bits on every layout.
 """
 
@@ -13,8 +14,8 @@ import torch
 
 from swift_diloco.buffers import HostBuffers, Values, tensor_of
 from swift_diloco.core.layout import PieceMap
+from swift_diloco.events import Align
 from swift_diloco.model import ModelPieces
-from swift_diloco.session import Align
 
 
 @dataclass(frozen=True)

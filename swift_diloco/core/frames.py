@@ -1,6 +1,7 @@
 """Messages to ZeroMQ frames and back: [magic + wire version][msgpack header][payload, only with bulk messages].
 
-The only place that knows the bytes. Nothing is allocated for a message before its version and sizes were judged, and nothing
+The only place that knows the bytes. Nothing is allocated for a message before its version and sizes were judged, and
+nothing
 is ever unpickled. What does not fit is a `WireError`, whose text tells the peer what was expected.
 """
 
@@ -71,6 +72,11 @@ def decode_from_syncer(frames: Sequence[Buffer]) -> tuple[SyncerMessage, Buffer 
         raise WireError(f"not a message from a syncer: {error}") from None
     _check_sizes(message, header, payload)
     return message, payload
+
+
+def decode_header(header: Buffer) -> SyncerMessage:
+    """A control message from its header alone (rank 0 shares headers with the other ranks). Raises `WireError`."""
+    return decode_from_syncer([PREAMBLE, header])[0]
 
 
 def _judged(frames: Sequence[Buffer]) -> tuple[Buffer, Buffer | None]:

@@ -1,11 +1,14 @@
-"""The global layout: which tensors the model has, how they are grouped into fragments, and which boxes of them a rank owns.
+"""The global layout: which tensors the model has, how they are grouped into fragments, and which boxes of them a rank
+owns.
 
-Everything here is geometry on plain integers: no arrays, no bytes, no trainer. The same functions serve the islands (which
+Everything here is geometry on plain integers: no arrays, no bytes, no trainer. The same functions serve the islands
+(which
 boxes do I own) and the syncer (do the boxes of an island tile the model exactly once).
 
 Invariants:
 * the fingerprint depends on names, shapes and merge rules alone, never on how an island cuts the model over its ranks;
-* the boxes of one rank are kept in canonical order (tensor index, then start), and a rank's *stream* of a fragment is the
+* the boxes of one rank are kept in canonical order (tensor index, then start), and a rank's *stream* of a fragment is
+the
   row-major elements of its boxes of that fragment, one after the other in that order;
 * the flat FP32 values of a fragment are its tensors, whole and row-major, in layout order.
 """
@@ -24,16 +27,19 @@ import xxhash
 from swift_diloco.core.errors import PeerError, UserError
 
 TENSORS_MAX = 1_000_000
-"""Most tensors in one layout: ten times the largest mixture-of-experts model known, and a Hello that still fits its limit."""
+"""Most tensors in one layout: ten times the largest mixture-of-experts model known, and a Hello that still fits its
+limit."""
 
 RANK_BOXES_MAX = 4_000_000
-"""Most boxes one rank may announce: a flat range of a tensor needs a handful, and a rank owns at most TENSORS_MAX ranges."""
+"""Most boxes one rank may announce: a flat range of a tensor needs a handful, and a rank owns at most TENSORS_MAX
+ranges."""
 
 DIMENSIONS_MAX = 8
 """Most dimensions of a tensor; Megatron's own never have more than 4."""
 
 FRAGMENTS_AUTO_MAX = 8
-"""Fragments when the user does not say: more would make rounds short of work for small models, fewer would make bursts."""
+"""Fragments when the user does not say: more would make rounds short of work for small models, fewer would make
+bursts."""
 
 MergeRuleName = Literal["avg", "rda"]
 Fragmenting = Literal["binpack", "strided"]
@@ -41,7 +47,8 @@ Index = tuple[int, ...]
 
 
 class TensorSpec(msgspec.Struct, frozen=True, array_like=True):
-    """One global tensor: its name in Megatron's distributed checkpoint, its global shape (elements) and its merge rule."""
+    """One global tensor: its name in Megatron's distributed checkpoint, its global shape (elements) and its merge
+    rule."""
 
     name: str
     shape: Index
@@ -97,7 +104,8 @@ def fingerprint_of(tensors: Sequence[TensorSpec]) -> str:
 
 
 def make_layout(specs: Iterable[TensorSpec]) -> Layout:
-    """The canonical layout of `specs` in any order; repeated equal specs (replicas, ranks that see the same tensor) count once.
+    """The canonical layout of `specs` in any order; repeated equal specs (replicas, ranks that see the same tensor)
+    count once.
 
     Raises `UserError` when two specs of one name differ, or the layout is empty or too large.
     """
@@ -123,7 +131,9 @@ def check_layout(layout: Layout) -> None:
         raise PeerError(f"a layout of {len(layout.tensors)} tensors; expected 1 to {TENSORS_MAX}")
     for spec in layout.tensors:
         if len(spec.shape) > DIMENSIONS_MAX or any(n <= 0 for n in spec.shape):
-            raise PeerError(f"tensor {spec.name!r} has shape {list(spec.shape)}; expected up to {DIMENSIONS_MAX} positive sizes")
+            raise PeerError(
+                f"tensor {spec.name!r} has shape {list(spec.shape)}; expected up to {DIMENSIONS_MAX} positive sizes"
+            )
     if fingerprint_of(layout.tensors) != layout.fingerprint:
         raise PeerError(f"a layout that claims fingerprint {layout.fingerprint} does not have it")
 
@@ -166,8 +176,10 @@ def layer_of(name: str) -> int | None:
 def plan_fragments(layout: Layout, count: int, fragmenting: Fragmenting) -> FragmentPlan:
     """Group whole tensors into `count` fragments (0: chosen here, at most FRAGMENTS_AUTO_MAX and one per layer).
 
-    `binpack` balances bytes: the largest tensor first, each into the emptiest fragment. `strided` puts layer i into fragment
-    i mod P (the strided pattern of Streaming DiLoCo, arXiv 2501.18512), what comes before the layers into the first and what
+    `binpack` balances bytes: the largest tensor first, each into the emptiest fragment. `strided` puts layer i into
+    fragment
+    i mod P (the strided pattern of Streaming DiLoCo, arXiv 2501.18512), what comes before the layers into the first
+    and what
     comes after into the last. Raises `UserError` when there are more fragments than tensors or layers.
     """
     layers = sorted({n for n in (layer_of(spec.name) for spec in layout.tensors) if n is not None})
@@ -212,7 +224,8 @@ def is_output_head(name: str) -> bool:
 
 
 def merge_rule_of(name: str) -> MergeRuleName:
-    """`avg` for embeddings and the output head, whose rows are touched by few tokens each; `rda` for everything else."""
+    """`avg` for embeddings and the output head, whose rows are touched by few tokens each; `rda` for everything
+    else."""
     return "avg" if is_embedding(name) or is_output_head(name) else "rda"
 
 
@@ -252,7 +265,8 @@ def flat_range_boxes(shape: Index, begin: int, end: int) -> list[tuple[Index, In
 
 
 def tiling_fault(layout: Layout, boxes: Iterable[Box]) -> str | None:
-    """In words, the first reason why `boxes` do not cover every element of the layout exactly once; None when they do."""
+    """In words, the first reason why `boxes` do not cover every element of the layout exactly once; None when they
+    do."""
     by_tensor: dict[int, list[Box]] = {}
     for box in boxes:
         if fault := _box_fault(layout, box):
@@ -283,10 +297,7 @@ def _box_fault(layout: Layout, box: Box) -> str | None:
 def _subtract(region: Box, hole: Box) -> list[Box]:
     """What of `region` lies outside `hole`, as disjoint boxes (slabs peeled off dimension by dimension)."""
     low = [max(a, b) for a, b in zip(region.start, hole.start, strict=True)]
-    high = [
-        min(a + n, b + m)
-        for a, n, b, m in zip(region.start, region.shape, hole.start, hole.shape, strict=True)
-    ]
+    high = [min(a + n, b + m) for a, n, b, m in zip(region.start, region.shape, hole.start, hole.shape, strict=True)]
     if any(lo >= hi for lo, hi in zip(low, high, strict=True)):
         return [region]
     start, shape, pieces = list(region.start), list(region.shape), []

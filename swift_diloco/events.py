@@ -1,0 +1,189 @@
+"""What happens to an island's session (events, past tense) and what it wants done (effects, imperative).
+
+Every rank sees the same events in the same order; rank 0 alone talks on the control link, so effects that say so are
+performed there only. Neither events nor effects carry tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from swift_diloco.core.layout import FragmentPlan
+from swift_diloco.core.messages import IslandMessage, SyncerMessage, ValueName
+
+
+class Align(Enum):
+    """How an install treats what is in the model."""
+
+    OVERWRITE = "overwrite"
+    """The global value replaces the local one."""
+    BLEND = "blend"
+    """alpha · local + (1 − alpha) · global."""
+    SHIFT = "shift"
+    """Global + (local − old anchor): local progress since the anchor is kept."""
+    ANCHOR = "anchor"
+    """The value is the anchor the island holds: written again without a download."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Events
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Started:
+    """The island wants to join."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Rank 0's control link received a message."""
+
+    message: SyncerMessage
+
+
+@dataclass(frozen=True)
+class LinkLost:
+    """Rank 0's control link broke."""
+
+
+@dataclass(frozen=True)
+class StepEnded:
+    """A local step is over; `trained` says whether the optimizer updated, `tokens` counts its supervised tokens."""
+
+    step: int
+    trained: bool
+    tokens: int
+
+
+@dataclass(frozen=True)
+class BoundaryReached:
+    """All ranks stand at a step boundary; `staged` are the wanted values that every rank has in full."""
+
+    staged: tuple[ValueName, ...] = ()
+
+
+@dataclass(frozen=True)
+class LastStepReached:
+    """The trainer's last step is behind: only the finish is left."""
+
+
+@dataclass(frozen=True)
+class SaveFinished:
+    """The trainer's last save is durable."""
+
+
+Event = Started | Heard | LinkLost | StepEnded | BoundaryReached | LastStepReached | SaveFinished
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Effects
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Dial:
+    """Rank 0 says Hello; with the layout when the syncer asked for it."""
+
+    nonce: str
+    with_layout: bool
+
+
+@dataclass(frozen=True)
+class Bind:
+    """The fragments are known."""
+
+    plan: FragmentPlan
+
+
+@dataclass(frozen=True)
+class Introduce:
+    """Every owner rank says RankHello on its bulk link. Staged values and uploads of an earlier generation are void."""
+
+    session: str
+    generation: str
+    token: str
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Rank 0 sends a control message."""
+
+    message: IslandMessage
+
+
+@dataclass(frozen=True)
+class ProvideInit:
+    """Upload the anchors (present values where there is none) as initial values: one upload per fragment."""
+
+    uploads: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NameAnchor:
+    """The anchor values held for this fragment now bear this name; nothing is written."""
+
+    name: ValueName
+
+
+@dataclass(frozen=True)
+class Install:
+    """Write a staged value (or the anchor) into the model on all ranks; the anchor becomes the raw value."""
+
+    name: ValueName
+    align: Align
+    alpha: float = 0.0
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Snapshot local minus anchor of a fragment on all ranks and make it ready for upload."""
+
+    push: str
+    fragment: int
+
+
+@dataclass(frozen=True)
+class ForgetUpload:
+    """Free the capture behind a push. `arrived`: the syncer has all of it, so nothing is left on its way."""
+
+    push: str
+    arrived: bool
+
+
+@dataclass(frozen=True)
+class StopTraining:
+    """This boundary is the last: end training in the trainer's own way."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fail:
+    """The island cannot go on; the same error on all ranks."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Log:
+    """Tell people (rank 0)."""
+
+    level: str
+    text: str
+
+
+Effect = (
+    Dial
+    | Bind
+    | Introduce
+    | Tell
+    | ProvideInit
+    | NameAnchor
+    | Install
+    | Capture
+    | ForgetUpload
+    | StopTraining
+    | Fail
+    | Log
+)

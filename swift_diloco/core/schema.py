@@ -73,8 +73,10 @@ def _field(name: str, hint: Any, default: Any) -> Field:
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """The valid name most like `name`; there is always one, however far."""
+    """The valid name most like `name`; there is always one, however far, unless nothing is valid."""
     ordered = sorted(valid)
+    if not ordered:
+        return "(none)"
     close = difflib.get_close_matches(name, ordered, n=1, cutoff=0.0)
     return close[0] if close else ordered[0]
 

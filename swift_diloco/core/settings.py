@@ -131,7 +131,7 @@ class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # How an island takes new global values.
     align: Annotated[
         Literal["overwrite", "blend", "carry"],
-        Setting("install global values over local ones, mixed with them, or keeping progress made meanwhile"),
+        Setting("install global values over local ones, mixed with them, or keeping newer progress"),
     ] = "overwrite"
     alpha: Annotated[float, Setting("share of the local value when align is blend", minimum=0, maximum=1)] = 0.5
     delta_encoding: Annotated[

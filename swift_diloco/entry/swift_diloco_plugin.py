@@ -10,11 +10,9 @@ import sys
 from typing import Any, NoReturn
 
 from swift_diloco.core.errors import DilocoError, InternalError, UserError, exit_with
+from swift_diloco.hook.plugins import PLAIN_SWIFT_REFUSAL
 
 NAME = "diloco"
-PLAIN_SWIFT_REFUSAL = (
-    "plugin diloco does not support `swift sft` (the transformers trainer) yet; use `megatron sft --plugin diloco`"
-)
 
 
 def make_megatron_callback(trainer: Any) -> Any:

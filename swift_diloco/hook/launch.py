@@ -26,14 +26,11 @@ from swift_diloco.core.settings import (
     require_syncer,
 )
 from swift_diloco.hook.argv import Request, read_request, translate
-from swift_diloco.hook.platform import arm
-from swift_diloco.hook.plugins import find_plugin, installed_plugins
+from swift_diloco.hook.platform import arm, complete_arguments
+from swift_diloco.hook.plugins import PLAIN_SWIFT_REFUSAL, find_plugin, installed_plugins
 from swift_diloco.hook.start import COMMAND, HELPER, MEGATRON, TRAINING_METHODS, Role
 
 DILOCO = "diloco"
-PLAIN_SWIFT_REFUSAL = (
-    "plugin diloco does not support `swift sft` (the transformers trainer) yet; use `megatron sft --plugin diloco`"
-)
 INTERNAL_ERROR_EXIT_CODE = 1
 
 
@@ -77,9 +74,6 @@ def prepare_trainer(role: Role) -> None:
     os.environ.update(plan.environ)
     sys.argv[1:] = plan.argv
     if plan.cpu:
-        from swift_diloco.cpu.defaults import cpu_arguments
-
-        sys.argv[1:] = cpu_arguments(sys.argv[1:])
         arm()
 
 
@@ -99,7 +93,8 @@ def make_plan(role: Role, argv: Sequence[str], environ: Mapping[str, str]) -> Pl
     cpu = settings.platform == "cpu" and role.family == MEGATRON
     if cpu:
         values[ENVIRONMENT_PREFIX + "PLATFORM"] = "cpu"
-    return Plan(argv=translate(request, files, callbacks), environ=values, cpu=cpu)
+    words = translate(request, files, callbacks)
+    return Plan(argv=complete_arguments(words) if cpu else words, environ=values, cpu=cpu)
 
 
 def expand_config(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:

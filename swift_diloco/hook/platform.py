@@ -4,7 +4,7 @@ A finder at the head of `sys.meta_path` waits for the first import of a package 
 out and installs it. Until then the process is untouched, and the platform's own imports (torch) cost nothing in a
 helper process that never needs them.
 
-Invariant: the platform is in place before any line of ms-swift's Megatron part, mcore-bridge or Megatron-Core runs.
+Invariant: the platform is in place before any line of ms-swift, mcore-bridge or Megatron-Core runs.
 """
 
 import os
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from swift_diloco.core.errors import DilocoError, exit_with
+from swift_diloco.core.errors import DilocoError, UserError, exit_with
 from swift_diloco.hook.start import INTERNAL_CPU
 
 TRIGGERS = frozenset({"swift", "megatron", "mcore_bridge", "transformer_engine"})
@@ -37,17 +37,32 @@ class PlatformFinder:
         except DilocoError as error:
             exit_with(error)
         # A module that the platform had loaded by itself would now be loaded a second time.
-        assert name not in sys.modules or name == "transformer_engine", f"installing the CPU platform imported {name}"
+        assert name not in sys.modules, f"installing the CPU platform imported {name}"
         return None
 
 
 def arm() -> None:
     """Have the CPU platform installed in this process, and in the helpers it will spawn, when it is needed."""
     os.environ[INTERNAL_CPU] = "1"
-    sys.meta_path.insert(0, PlatformFinder(_install_cpu_platform))
+    sys.meta_path.insert(0, PlatformFinder(install_cpu_platform))
 
 
-def _install_cpu_platform() -> None:
-    from swift_diloco.cpu import install
+def complete_arguments(argv: list[str]) -> list[str]:
+    """The command line with the flags that a CPU needs; raise `UserError` for those it cannot do."""
+    from swift_diloco.cpu.defaults import cpu_arguments
+    from swift_diloco.cpu.errors import CpuPlatformError
 
-    install()
+    try:
+        return cpu_arguments(argv)
+    except CpuPlatformError as error:
+        raise UserError(str(error)) from error
+
+
+def install_cpu_platform() -> None:
+    """Install the platform now; raise `UserError` where it cannot be."""
+    from swift_diloco.cpu import CpuPlatformError, install
+
+    try:
+        install()
+    except CpuPlatformError as error:
+        raise UserError(str(error)) from error

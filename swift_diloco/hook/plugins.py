@@ -11,6 +11,9 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.core.schema import nearest
 
 GROUP = "ms_swift.plugins"
+PLAIN_SWIFT_REFUSAL = (
+    "plugin diloco does not support `swift sft` (the transformers trainer) yet; use `megatron sft --plugin diloco`"
+)
 
 
 def installed_plugins() -> dict[str, EntryPoint]:

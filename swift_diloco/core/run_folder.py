@@ -1,0 +1,93 @@
+"""The syncer's run folder as other processes see it: who lives there and where it listens.
+
+Shared by the syncer, which holds the lock while it lives, and by those who look for it. The lock is the kernel's
+(`flock`): it ends with the process, however that ends, and says the truth where a pid in a file would lie after a
+crash.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from swift_diloco.core.errors import UserError
+
+ADDRESS_FILE = "address.json"
+STATUS_FILE = "status.json"
+TAPE_FILE = "tape.jsonl"
+LOG_FILE = "syncer.log"
+LOCK_FILE = "syncer.lock"
+
+
+def write_json(path: Path, fields: Mapping[str, object]) -> None:
+    """Replace `path` by one JSON object. Readers see the old file or the new one, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def living_pid(folder: Path) -> int | None:
+    """Process id of the syncer that lives in a run folder; None when none does."""
+    try:
+        with (folder / LOCK_FILE).open("r", encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = file.read().strip()
+                return int(text) if text.isdigit() else 0
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def living_address(folder: Path) -> str | None:
+    """Where the living syncer of a run folder listens; None when there is none, or it is not ready."""
+    pid = living_pid(folder)
+    if pid is None:
+        return None
+    try:
+        found = json.loads((folder / ADDRESS_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return str(found["address"]) if isinstance(found, dict) and found.get("pid") == pid else None
+
+
+class RunFolder:
+    """A run folder that this process, a syncer, holds. Use it with `with`; leaving it removes the address."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> RunFolder:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / LOCK_FILE).open("a+", encoding="ascii")
+        except OSError as error:
+            raise UserError(
+                f"cannot use the run folder {self.path}: {error.strerror}; choose another --run-dir"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise UserError(
+                f"a syncer lives in the run folder {self.path} already (process {living_pid(self.path) or 'unknown'}); "
+                "stop it or choose another --run-dir"
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(f"{os.getpid()}\n")
+        self._lock.flush()
+        (self.path / ADDRESS_FILE).unlink(missing_ok=True)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        (self.path / ADDRESS_FILE).unlink(missing_ok=True)
+        self._lock.close()
+
+    def publish_address(self, address: str, instance: str) -> None:
+        """Let others find us."""
+        write_json(self.path / ADDRESS_FILE, {"address": address, "pid": os.getpid(), "instance": instance})

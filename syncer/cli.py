@@ -1,0 +1,127 @@
+"""`swift-diloco-syncer`: from a command line to a serving syncer, and back to an exit code.
+
+The only place of the syncer that reads the environment of a process: signals, files, logging. Exit codes: 0 done, 1
+our own fault or a failed run, 2 a user's mistake.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from swift_diloco.core.errors import UserError, one_line
+from swift_diloco.core.outer import OuterSettings
+from swift_diloco.core.run_folder import STATUS_FILE, TAPE_FILE, RunFolder
+from swift_diloco.core.settings import SyncerSettings, parse_syncer_argv
+from syncer.coordinator import Coordinator
+from syncer.endpoint import Endpoint
+from syncer.global_state import GlobalState
+from syncer.server import Files, Server
+from syncer.status import StatusFile
+from syncer.tape import Tape
+
+PROGRAM = "swift-diloco-syncer"
+
+EMBEDDED_ORPHAN_TIMEOUT_S = 600.0
+"""How long a syncer that an island started stays without any connection: longer than a restart of the island from its
+checkpoint takes, shorter than somebody would like to find a forgotten process after."""
+
+THREADS_MAX = 16
+"""Threads of the arithmetic; beyond this the memory, not the cores, is the limit."""
+
+log = logging.getLogger("syncer")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command. Returns the exit code."""
+    try:
+        return serve(parse_syncer_argv(sys.argv[1:] if argv is None else argv))
+    except UserError as error:
+        print(f"{PROGRAM}: error: {one_line(error)}", file=sys.stderr, flush=True)
+        return error.exit_code
+
+
+def serve(settings: SyncerSettings) -> int:
+    """Serve one run; returns the exit code. Raises `UserError`."""
+    check_bind(settings)
+    outer = outer_settings(settings)
+    start_logging(settings.log_level)
+    run_dir = Path(settings.run_dir).absolute()
+    session = secrets.token_hex(8)
+    with RunFolder(run_dir) as folder, Tape(Path(settings.tape or run_dir / TAPE_FILE)) as tape:
+        endpoint = Endpoint()
+        address = endpoint.bind(settings.bind)
+        try:
+            with ThreadPoolExecutor(min(os.cpu_count() or 1, THREADS_MAX), thread_name_prefix="numbers") as threads:
+                state = GlobalState(outer, settings.merge == "avg", threads)
+                files = Files(tape, StatusFile(run_dir / STATUS_FILE), {"address": address, "pid": os.getpid()})
+                server = Server(Coordinator(settings, session=session), session, state, endpoint, files)
+                server.pinned_max = settings.pinned_fragments_max
+                if settings.embedded:
+                    server.orphan_timeout_s = EMBEDDED_ORPHAN_TIMEOUT_S
+                obey_signals(server, embedded=settings.embedded)
+                folder.publish_address(address, session)
+                log.info("listening on %s, process %d, run folder %s", address, os.getpid(), run_dir)
+                outcome = server.run()
+        finally:
+            endpoint.close()
+    log.info("ended: %s", outcome.reason)
+    return outcome.code
+
+
+def check_bind(settings: SyncerSettings) -> None:
+    """Refuse to listen where everybody could reach us, unless the user insists."""
+    parts = urlsplit(settings.bind)
+    if parts.scheme != "tcp" or not parts.hostname or parts.netloc.rpartition(":")[2] in ("", "]"):
+        raise UserError(f"--bind is {settings.bind!r}; expected tcp://HOST:PORT, such as tcp://127.0.0.1:29410")
+    if not settings.insecure and not is_loopback(parts.hostname):
+        raise UserError(
+            f"--bind {settings.bind} can be reached from other machines and its traffic is neither encrypted nor "
+            "authenticated; give --insecure if the network is trusted, or bind tcp://127.0.0.1:PORT"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def outer_settings(settings: SyncerSettings) -> OuterSettings:
+    """The outer optimizer. Nesterov means nothing without momentum."""
+    try:
+        nesterov = settings.nesterov and settings.outer_momentum > 0
+        return OuterSettings(settings.outer_lr, settings.outer_momentum, nesterov)
+    except ValueError as error:
+        raise UserError(f"{error}; change --outer-lr, --outer-momentum or --nesterov") from None
+
+
+def start_logging(level: str) -> None:
+    """Readable lines on stderr."""
+    logging.basicConfig(
+        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s: %(message)s", force=True
+    )
+
+
+def obey_signals(server: Server, *, embedded: bool) -> None:
+    """SIGTERM and SIGINT ask the coordinator to stop. An embedded syncer does not listen to its island's terminal."""
+    signal.signal(signal.SIGTERM, lambda *_: server.request_stop())
+    if embedded:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGINT, lambda *_: server.request_stop())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,167 @@
+"""The global values and their momentum: immutable published buffers, and the arithmetic that makes the next ones.
+
+A commit never writes into a published buffer: the new values are computed beside it and swapped in, so whoever still
+sends or saves the old ones needs neither a copy nor a lock. The `…_job` methods give functions that run on another
+thread; all else happens on the server's.
+
+Invariants: a present value has the digest it is named by; versions of a fragment only grow; at most one result waits
+per outer step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swift_diloco.core.digest import fragment_digest
+from swift_diloco.core.layout import FragmentPlan, Layout, fragment_elements
+from swift_diloco.core.merge import (
+    Contribution,
+    MergeOutcome,
+    MergePlan,
+    MergeRule,
+    TensorSlot,
+    merge_and_step_fragment,
+)
+from swift_diloco.core.messages import ValueName
+from swift_diloco.core.outer import OuterSettings, OuterState
+from swift_diloco.core.pieces import empty_values
+
+WARM_UP_ELEMENTS = 64
+"""Elements of the made-up fragment whose merge compiles the kernels; what counts is the types, not the size."""
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A published value. `values` is read-only and flat in layout order."""
+
+    name: ValueName
+    values: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class MergeResult:
+    """What a merge job made, beside the present state."""
+
+    state: OuterState
+    outcome: MergeOutcome
+    digest: str
+    merge_s: float
+
+
+class GlobalState:
+    """Present value and momentum of each fragment, and the results that wait for their commit."""
+
+    def __init__(self, outer: OuterSettings, average_only: bool, threads: ThreadPoolExecutor | None = None) -> None:
+        """`average_only` sets the merge rules of the layout aside. `threads` share the arithmetic of one job."""
+        self._outer = outer
+        self._average_only = average_only
+        self._threads = threads
+        self._plans: list[MergePlan] = []
+        self._present: list[Value | None] = []
+        self._momentum: list[NDArray[np.float32] | None] = []
+        self._waiting: dict[int, MergeResult] = {}
+        self.layout: Layout | None = None
+        self.plan: FragmentPlan | None = None
+
+    def adopt_layout(self, layout: Layout, plan: FragmentPlan) -> None:
+        """Fix the layout; there are no values yet."""
+        assert self.layout is None or self.layout.fingerprint == layout.fingerprint, "the layout is fixed once"
+        self.layout, self.plan = layout, plan
+        self._plans = [self._merge_plan(layout, group) for group in plan.fragments]
+        self._present = [None] * len(plan)
+        self._momentum = [None] * len(plan)
+
+    def elements(self, fragment: int) -> int:
+        """Elements of a fragment."""
+        assert self.layout is not None and self.plan is not None, "no layout yet"
+        return fragment_elements(self.layout, self.plan, fragment)
+
+    def present(self, fragment: int) -> Value | None:
+        """The present value of a fragment; None before INIT or when there is no such fragment."""
+        return self._present[fragment] if 0 <= fragment < len(self._present) else None
+
+    @property
+    def names(self) -> tuple[ValueName, ...]:
+        """Names of the present values; empty before INIT."""
+        return tuple(value.name for value in self._present if value is not None)
+
+    def init_job(self, values: Sequence[NDArray[np.float32]]) -> Callable[[], tuple[Value, ...]]:
+        """Name initial values, which become the published buffers as they are."""
+
+        def job() -> tuple[Value, ...]:
+            return tuple(
+                Value(ValueName(fragment, 0, fragment_digest(each, self._threads)), _frozen(each))
+                for fragment, each in enumerate(values)
+            )
+
+        return job
+
+    def adopt_init(self, values: Sequence[Value]) -> None:
+        """Make initial values the present ones."""
+        assert len(values) == len(self._present), "one initial value per fragment"
+        self._present = list(values)
+
+    def merge_job(self, fragment: int, contributions: Sequence[Contribution]) -> Callable[[], MergeResult]:
+        """Merge and take the outer step from the present value, into new buffers."""
+        value, momentum, plan = self.present(fragment), self._momentum[fragment], self._plans[fragment]
+        assert value is not None, f"fragment {fragment} has no value to merge into"
+
+        def job() -> MergeResult:
+            begin = time.perf_counter()
+            size, needed = value.values.size, plan.outer.momentum > 0
+            old = momentum if momentum is not None or not needed else np.zeros(size, np.float32)
+            new = OuterState(empty_values(size), empty_values(size) if needed else None)
+            outcome = merge_and_step_fragment(plan, contributions, OuterState(value.values, old), new, self._threads)
+            digest = "" if outcome.void else fragment_digest(new.values, self._threads)
+            return MergeResult(new, outcome, digest, time.perf_counter() - begin)
+
+        return job
+
+    def keep(self, t: int, result: MergeResult) -> None:
+        """A merge job is done; its result waits for `commit` or `discard`."""
+        self._waiting[t] = result
+
+    def commit(self, t: int, name: ValueName) -> Value:
+        """Swap in the result of outer step `t`; returns the value that it replaces."""
+        result = self._waiting.pop(t)
+        old = self._present[name.fragment]
+        assert old is not None and not result.outcome.void, f"outer step {t} has nothing to commit"
+        assert name.version > old.name.version and name.digest == result.digest, f"{name} does not follow {old.name}"
+        self._present[name.fragment] = Value(name, _frozen(result.state.values))
+        self._momentum[name.fragment] = result.state.momentum
+        return old
+
+    def discard(self, t: int) -> None:
+        """Forget the result of outer step `t`, if there is one."""
+        self._waiting.pop(t, None)
+
+    def warm_up(self) -> None:
+        """Compile the kernels of the merge, so that the first round does not wait for them."""
+        half = WARM_UP_ELEMENTS // 2
+        slots = (TensorSlot(0, half, MergeRule.AVG), TensorSlot(half, half, MergeRule.RDA))
+        deltas = [np.full(WARM_UP_ELEMENTS, sign, np.float32) for sign in (1.0, 0.5)]
+        pushes = [Contribution(i, 1.0, _frozen(delta)) for i, delta in enumerate(deltas)]
+        old, new = (
+            OuterState(np.zeros(WARM_UP_ELEMENTS, np.float32), np.zeros(WARM_UP_ELEMENTS, np.float32)) for _ in range(2)
+        )
+        merge_and_step_fragment(MergePlan(slots, self._outer), pushes, old, new)
+
+    def _merge_plan(self, layout: Layout, group: Sequence[int]) -> MergePlan:
+        slots, offset = [], 0
+        for tensor in group:
+            spec = layout.tensors[tensor]
+            rule = MergeRule.AVG if self._average_only else MergeRule(spec.rule)
+            slots.append(TensorSlot(offset, spec.elements, rule))
+            offset += spec.elements
+        return MergePlan(tuple(slots), self._outer)
+
+
+def _frozen(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    values.flags.writeable = False
+    return values

@@ -1,0 +1,363 @@
+"""The syncer's shell: takes messages, asks the coordinator, performs what it wants done, and reports how that ended.
+
+One thread does all of it, in a loop over one socket; long arithmetic runs on two more and comes back as an event. The
+server decides nothing but what a bad message deserves: its sender is told and everybody else goes on.
+
+Invariants: effects are performed one by one in the order given; an event is handled before the next message is taken;
+the coordinator hears of a connection's end after everything that came over it.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from swift_diloco.core import frames
+from swift_diloco.core.frames import WireError
+from swift_diloco.core.merge import Contribution
+from swift_diloco.core.messages import Chunk, Fetch, Fetched, Published, Refused, Unknown, ValueName, Welcome
+from syncer import events as ev
+from syncer.endpoint import Arrived, Endpoint
+from syncer.events import Effect, Event, Peer
+from syncer.fetches import Fetches
+from syncer.global_state import GlobalState, MergeResult, Value
+from syncer.links import Links
+from syncer.status import StatusFile
+from syncer.tape import Tape
+from syncer.uploads import Uploads
+
+JOBS_MAX = 2
+"""Merges computed at once: the pipeline's default. Their arithmetic is shared out over the cores anyway."""
+
+IDLE_WAIT_S = 1.0
+"""Longest wait of the loop, so that the status stays fresh."""
+
+SENDING_WAIT_S = 0.001
+"""Wait of the loop while pieces wait for room in ZeroMQ's queues."""
+
+COMPLAINT_INTERVAL_S = 5.0
+"""Least time between two log lines about bad messages: a broken peer must not fill the disk."""
+
+STALE_REPLY_INTERVAL_S = 1.0
+"""Least time between two `Unknown` replies to one connection, which may replay hundreds of chunks of an earlier
+life.
+"""
+
+log = logging.getLogger("syncer")
+
+Result = TypeVar("Result")
+
+
+class Brain(Protocol):
+    """What the server needs of the coordinator."""
+
+    @property
+    def next_wakeup(self) -> float | None:
+        """When it wants `TimePassed`, on the clock of `now`; None: never."""
+        ...
+
+    def handle(self, event: Event, *, now: float) -> list[Effect]:
+        """What to do about an event."""
+        ...
+
+    def waiting_for(self) -> str:
+        """In words, for whom or what it waits."""
+        ...
+
+    def status(self) -> Mapping[str, object]:
+        """Facts for `status.json`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Files:
+    """What the server writes."""
+
+    tape: Tape
+    status: StatusFile
+    facts: Mapping[str, object]
+    """Constant fields of the status: address, pid."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the process ends."""
+
+    code: int
+    reason: str
+
+
+class Server:
+    """Serve with `run`. `session` is the random name of this life of the syncer."""
+
+    def __init__(self, brain: Brain, session: str, state: GlobalState, endpoint: Endpoint, files: Files) -> None:
+        self.orphan_timeout_s = float("inf")
+        """How long to go on without any connection."""
+        self._brain = brain
+        self._session = session
+        self._state = state
+        self._endpoint = endpoint
+        self._files = files
+        self._links = Links()
+        self._uploads = Uploads(session, self._links, endpoint.send)
+        self._fetches = Fetches(session, self._links, state, endpoint, files.tape.write)
+        self._events: deque[Event] = deque()
+        self._completions: queue.SimpleQueue[Callable[[], list[Event]]] = queue.SimpleQueue()
+        self._merging: dict[int, tuple[ev.Merge, frozenset[str]]] = {}
+        self._outcome: Outcome | None = None
+        self._bad_messages = 0
+        self._complaint_due = float("-inf")
+        self._stale_reply_due: dict[Peer, float] = {}
+        self._last_connected = float("-inf")
+        self._sending = False
+
+    def run(self) -> Outcome:
+        """Serve until the coordinator says Exit. Raises what a job raised: that is our own fault."""
+        self._last_connected = time.monotonic()
+        with ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="merge") as jobs:
+            self._jobs = jobs
+            self._submit(self._state.warm_up, lambda _: [])
+            while self._outcome is None:
+                self._turn()
+        self._write_status(time.monotonic())
+        return self._outcome
+
+    @property
+    def pinned_max(self) -> int:
+        """Most old values kept for running fetches."""
+        return self._fetches.pinned_max
+
+    @pinned_max.setter
+    def pinned_max(self, most: int) -> None:
+        self._fetches.pinned_max = most
+
+    def request_stop(self) -> None:
+        """Have the coordinator hear `StopRequested`. Any thread, and signal handlers."""
+        self._completions.put(lambda: [ev.StopRequested()])
+        self._endpoint.wake()
+
+    def _turn(self) -> None:
+        """One round of the loop: wait, take what came, perform what follows."""
+        now = time.monotonic()
+        self._endpoint.wait(self._wait_s(now))
+        for arrival in self._endpoint.arrivals():
+            if isinstance(arrival, Arrived):
+                self._take(arrival, time.monotonic())
+            else:
+                self._lose(arrival.peer)
+            self._settle()
+        while not self._completions.empty():
+            self._events.extend(self._completions.get()())
+            self._settle()
+        now = time.monotonic()
+        wakeup = self._brain.next_wakeup
+        if wakeup is not None and now >= wakeup:
+            self._events.append(ev.TimePassed())
+        self._watch_orphanage(now)
+        self._settle()
+        self._uploads.grant()
+        self._sending = self._fetches.pump()
+        if self._files.status.due(now):
+            self._write_status(now)
+
+    def _wait_s(self, now: float) -> float:
+        if self._sending:
+            return SENDING_WAIT_S
+        wakeup = self._brain.next_wakeup
+        return IDLE_WAIT_S if wakeup is None else max(0.0, min(IDLE_WAIT_S, wakeup - now))
+
+    def _settle(self) -> None:
+        """Have the coordinator handle all events, and perform its effects."""
+        while self._events and self._outcome is None:
+            event = self._events.popleft()
+            for effect in self._brain.handle(event, now=time.monotonic()):
+                self._perform(effect)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # What arrives
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _take(self, arrived: Arrived, now: float) -> None:
+        try:
+            message, payload = frames.decode_from_island(arrived.frames)
+        except WireError as error:
+            self._complain(arrived.peer, str(error), now)
+            return
+        if isinstance(message, Chunk | Fetch | Fetched):
+            self._take_bulk(arrived.peer, message, payload, now)
+        else:
+            self._events.append(ev.Received(arrived.peer, message))
+
+    def _take_bulk(
+        self, peer: Peer, message: Chunk | Fetch | Fetched, payload: frames.Buffer | None, now: float
+    ) -> None:
+        link = None
+        if message.session == self._session:
+            link = self._links.find(peer, message.generation, message.rank)
+        if link is None:
+            self._answer_stale(peer, message, now)
+        elif isinstance(message, Chunk):
+            assert payload is not None
+            self._events.extend(self._uploads.chunk(link, message, payload, now))
+        elif isinstance(message, Fetch):
+            self._fetches.fetch(link, message)
+        else:
+            self._fetches.fetched(link, message)
+
+    def _answer_stale(self, peer: Peer, message: Chunk | Fetch | Fetched, now: float) -> None:
+        """What a socket replays from an earlier life, or sends before it is known, is not looked at."""
+        if now < self._stale_reply_due.get(peer, now):
+            return
+        self._stale_reply_due[peer] = now + STALE_REPLY_INTERVAL_S
+        found = f"{type(message).__name__} of rank {message.rank}"
+        reason = f"{found}: this link is not known to belong to its session and generation; join again"
+        self._endpoint.send(peer, Unknown(self._session, message.generation, reason))
+
+    def _complain(self, peer: Peer, reason: str, now: float) -> None:
+        self._bad_messages += 1
+        if now >= self._complaint_due:
+            self._complaint_due = now + COMPLAINT_INTERVAL_S
+            log.warning("refused a message of peer %s: %s (%d bad messages so far)", peer, reason, self._bad_messages)
+        self._endpoint.send(peer, Refused(self._session, "", reason))
+
+    def _lose(self, peer: Peer) -> None:
+        self._stale_reply_due.pop(peer, None)
+        link = self._links.peer_gone(peer)
+        if link is not None:
+            self._uploads.link_lost(link)
+            self._fetches.link_lost(peer)
+        self._events.append(ev.PeerGone(peer))
+
+    def _watch_orphanage(self, now: float) -> None:
+        if self._endpoint.connected:
+            self._last_connected = now
+        elif now - self._last_connected > self.orphan_timeout_s:
+            log.warning("no island has been connected for %.0f s: stopping", self.orphan_timeout_s)
+            self._last_connected = now
+            self._events.append(ev.StopRequested())
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # What is to be done
+    # -----------------------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case ev.Send(peer, message):
+                if isinstance(message, Welcome):
+                    self._links.welcomed(message.generation, peer)
+                self._endpoint.send(peer, message)
+            case ev.AdoptLayout(layout, plan):
+                self._state.adopt_layout(layout, plan)
+            case ev.RegisterRank():
+                self._register(effect)
+            case ev.ForgetGeneration(generation, reason):
+                self._uploads.forget(generation, reason)
+                self._fetches.forget(generation)
+                self._links.forget(generation)
+            case ev.OpenUpload():
+                self._uploads.open(effect, self._state.elements(effect.fragment))
+            case ev.DropUpload(upload, reason):
+                self._release((upload,), reason)
+            case ev.AdoptInit(uploads):
+                self._adopt_init(uploads)
+            case ev.Merge():
+                self._merge(effect)
+            case ev.Commit(t, name, uploads):
+                self._state.commit(t, name)
+                self._release(uploads, "committed")
+                self._announce([name])
+                self._fetches.value_replaced()
+            case ev.DiscardMerge(t, uploads):
+                self._state.discard(t)
+                self._merging.pop(t, None)
+                self._release(uploads, "discarded")
+            case ev.WriteTape(event, fields):
+                self._files.tape.write(event, fields)
+            case ev.Log(level, text):
+                log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
+            case ev.Exit(code, reason):
+                self._outcome = Outcome(code, reason)
+
+    def _register(self, effect: ev.RegisterRank) -> None:
+        layout, plan = self._state.layout, self._state.plan
+        assert layout is not None and plan is not None, "a rank is registered before the layout"
+        earlier = self._links.bulk_peer(effect.generation, effect.rank)
+        if earlier is not None:
+            self._fetches.link_lost(earlier)
+        self._uploads.link_registered(self._links.register(effect, layout, plan))
+
+    def _release(self, uploads: tuple[str, ...], reason: str) -> None:
+        """Forget uploads. One that a merge still reads is not reused."""
+        read = frozenset().union(*(names for _, names in self._merging.values()))
+        for upload in uploads:
+            if upload in read:
+                self._uploads.release([upload], reuse=False)
+            else:
+                self._uploads.drop(upload, reason)
+
+    def _adopt_init(self, uploads: tuple[str, ...]) -> None:
+        values = [self._uploads.values(name) for name in uploads]
+
+        def adopted(initial: tuple[Value, ...]) -> list[Event]:
+            self._state.adopt_init(initial)
+            # The buffers of these uploads are the published ones from now on.
+            self._uploads.release(uploads, reuse=False)
+            names = self._state.names
+            self._announce(list(names))
+            return [ev.InitAdopted(names)]
+
+        self._submit(self._state.init_job(values), adopted)
+
+    def _merge(self, effect: ev.Merge) -> None:
+        contributions = [
+            # Contributions come in the order of island ids, an island's carried one first: the number keeps that order.
+            Contribution(each.island, each.weight, self._uploads.values(each.upload), base_version=number)
+            for number, each in enumerate(effect.contributions)
+        ]
+        self._merging[effect.t] = effect, frozenset(each.upload for each in effect.contributions)
+
+        def merged(result: MergeResult) -> list[Event]:
+            if self._merging.get(effect.t, (None,))[0] is not effect:
+                return []  # Discarded meanwhile.
+            del self._merging[effect.t]
+            self._state.keep(effect.t, result)
+            outcome = result.outcome
+            return [
+                ev.MergeFinished(
+                    effect.t, effect.attempt, result.digest, not outcome.void, outcome.offenders, result.merge_s
+                )
+            ]
+
+        self._submit(self._state.merge_job(effect.fragment, contributions), merged)
+
+    def _submit(self, job: Callable[[], Result], ended: Callable[[Result], list[Event]]) -> None:
+        """Run a job on another thread; `ended` is called with its result on this one."""
+
+        def done(future: Future[Result]) -> None:
+            self._completions.put(lambda: ended(future.result()))
+            self._endpoint.wake()
+
+        self._jobs.submit(job).add_done_callback(done)
+
+    def _announce(self, names: list[ValueName]) -> None:
+        for generation, peer in self._links.everybody():
+            for name in names:
+                self._endpoint.send(peer, Published(self._session, generation, name))
+
+    def _write_status(self, now: float) -> None:
+        fields = {
+            "time": round(time.time(), 3),
+            **self._brain.status(),
+            "waiting_for": self._brain.waiting_for(),
+            "bytes_pushed": self._uploads.payload_bytes,
+            "bytes_fetched": self._fetches.payload_bytes,
+            "bad_messages": self._bad_messages,
+            **self._files.facts,
+        }
+        self._files.status.write(fields, now)

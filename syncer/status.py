@@ -1,0 +1,30 @@
+"""`status.json` in the run folder: what the syncer does now, for people and tools, rewritten whole at most once a
+second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from swift_diloco.core.run_folder import write_json
+
+STATUS_INTERVAL_S = 1.0
+"""Least time between two writes: often enough for a person who watches, and no work for the disk."""
+
+
+class StatusFile:
+    """One status file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._due = float("-inf")
+
+    def due(self, now: float) -> bool:
+        """Whether enough time has passed since the last write."""
+        return now >= self._due
+
+    def write(self, fields: Mapping[str, object], now: float) -> None:
+        """Write the status, whatever the time since the last write."""
+        write_json(self.path, fields)
+        self._due = now + STATUS_INTERVAL_S

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from swift_diloco.buffers import HostBuffers, Values
@@ -255,7 +256,9 @@ class BulkLink(Dealer):
     def _granted(self, window: Window) -> None:
         if len(self._windows) >= EARLY_WINDOWS_MAX and window.upload not in self._windows:
             raise PeerError(f"the syncer granted windows for {EARLY_WINDOWS_MAX} uploads this rank never captured")
-        self._windows[window.upload] = window
+        early = self._windows.get(window.upload, window)
+        first, upto = min(early.first, window.first), max(early.upto, window.upto)
+        self._windows[window.upload] = msgspec.structs.replace(window, first=first, upto=upto)
         self._send_window(window.upload)
 
     def _drop_window(self, upload: str) -> None:

@@ -1,0 +1,161 @@
+"""A whole fake island: N rank threads, each the real Island around a quadratic, against a real syncer.
+
+Also a program: `python -m tests.fakes.island '{"address": …, "island": 0, …}'` prints one JSON line with what came out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from swift_diloco.core.layout import TensorSpec
+from swift_diloco.core.settings import IslandSettings
+from swift_diloco.island import Island, JobFacts
+from tests.fakes.group import ThreadGroup
+from tests.fakes.quadratic import SPECS, QuadraticModel, scaled, whole_tensors
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What a fake island does."""
+
+    address: str
+    island: int = 0
+    ranks: int = 1
+    steps: int = 12
+    start: float = 0.0
+    target: float = 1.0
+    lr: float = 0.5
+    tokens: int = 10
+    step_s: float = 0.0
+    elements: int = 0
+    """0: the small model; else about so many elements."""
+    instance: str = "fake"
+    heartbeat_s: float = 1.0
+    connect_timeout_s: float = 20.0
+    initial_cut_timeout_s: float = 40.0
+    finish_timeout_s: float = 60.0
+    die_at_step: int = -1
+    """SIGKILL the process when this step is reached."""
+
+    @property
+    def specs(self) -> tuple[TensorSpec, ...]:
+        return scaled(self.elements) if self.elements else SPECS
+
+
+@dataclass
+class FakeIsland:
+    """Runs a `Job`; `tensors` and `digest` afterwards are the model it ended with."""
+
+    job: Job
+    on_step: Callable[[int], None] = lambda step: None
+    errors: list[BaseException] = field(default_factory=list)
+    models: list[QuadraticModel] = field(default_factory=list)
+    islands: list[Island] = field(default_factory=list)
+    steps_done: int = 0
+
+    def run(self) -> None:
+        """Train to the end; raises what the ranks raised."""
+        job = self.job
+        groups = ThreadGroup.make(job.ranks)
+        settings = IslandSettings(
+            island_id=job.island,
+            heartbeat_s=job.heartbeat_s,
+            connect_timeout_s=job.connect_timeout_s,
+            initial_cut_timeout_s=job.initial_cut_timeout_s,
+            finish_timeout_s=job.finish_timeout_s,
+        )
+        facts = JobFacts(step=0, instance=f"{job.instance}-{job.island}", address=lambda: job.address)
+        for rank, group in enumerate(groups):
+            model = QuadraticModel(rank, job.ranks, start=job.start, target=job.target, specs=job.specs)
+            self.models.append(model)
+            self.islands.append(Island(settings, model, group, facts))
+        threads = [threading.Thread(target=self._rank, args=(rank,), daemon=True) for rank in range(job.ranks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.errors:
+            raise self.errors[0]
+
+    def _rank(self, rank: int) -> None:
+        island, model, job = self.islands[rank], self.models[rank], self.job
+        failure: BaseException | None = None
+        try:
+            island.start()
+            step = 0
+            while step < job.steps:
+                time.sleep(job.step_s)
+                model.train(job.lr)
+                step += 1
+                if rank == 0:
+                    self.steps_done = step
+                    self.on_step(step)
+                if island.step_ended(step, trained=True, tokens=job.tokens).stop:
+                    break
+            island.finish(step)
+            island.saved()
+        except BaseException as error:
+            failure = error
+            self.errors.append(error)
+        finally:
+            island.close(failure)
+
+    @property
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        return whole_tensors(self.islands[0].layout, self.models)
+
+    @property
+    def digest(self) -> str:
+        """Over all global tensors."""
+        hasher = xxhash.xxh3_128()
+        for name, tensor in sorted(self.tensors.items()):
+            hasher.update(name.encode())
+            hasher.update(np.ascontiguousarray(tensor).data)
+        return hasher.hexdigest()
+
+
+def main() -> int:
+    import os
+    import signal
+
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
+    job = msgspec.json.decode(sys.argv[1], type=Job)
+
+    def on_step(step: int) -> None:
+        print(json.dumps({"step": step}), flush=True)
+        if step == job.die_at_step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    island = FakeIsland(job, on_step)
+    island.run()
+    sample = {name: float(tensor.flat[0]) for name, tensor in island.tensors.items()}
+    traffic = [i._bulk.traffic for i in island.islands if i._bulk is not None]
+    print(
+        json.dumps(
+            {
+                "island": job.island,
+                "steps": island.steps_done,
+                "digest": island.digest,
+                "sample": sample,
+                "pushed_bytes": sum(t.pushed_bytes for t in traffic),
+                "fetched_bytes": sum(t.fetched_bytes for t in traffic),
+                "blocked_s": max(i.blocked_s for i in island.islands),
+            }
+        ),
+        flush=True,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

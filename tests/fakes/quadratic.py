@@ -1,0 +1,97 @@
+"""A model that is trained by halving its distance to a target, cut over ranks in every way Megatron cuts.
+
+Step: theta <- theta - lr (theta - target), elementwise in float32, so the values after n steps are known on paper:
+target + (start - target)(1 - lr)^n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from swift_diloco.core.layout import Box, Layout, PieceMap, TensorSpec, flat_range_boxes
+
+SPECS = (
+    TensorSpec("embedding.word_embeddings.weight", (24, 8), "avg"),
+    TensorSpec("decoder.layers.0.mlp.linear_fc1.weight", (16, 8), "rda"),
+    TensorSpec("decoder.layers.1.mlp.linear_fc1.weight", (16, 8), "rda"),
+    TensorSpec("decoder.layers.0.input_layernorm.weight", (8,), "rda"),
+    TensorSpec("output_layer.weight", (24, 8), "avg"),
+)
+"""A small model; `scaled` makes larger ones."""
+
+
+def scaled(elements: int, tensors: int = 8) -> tuple[TensorSpec, ...]:
+    """A model of about `elements` elements in `tensors` equal tensors."""
+    rows = max(8, elements // tensors // 256)
+    return tuple(TensorSpec(f"decoder.layers.{i}.weight", (rows, 256), "rda") for i in range(tensors))
+
+
+def cut(spec: TensorSpec, number: int, rank: int, ranks: int) -> list[Box]:
+    """The boxes of tensor `number` that `rank` of `ranks` owns: by rows, by columns or by flat range, as the number says."""
+    share = [spec.elements * r // ranks for r in range(ranks + 1)]
+    zeros = tuple(0 for _ in spec.shape)
+    if number % 3 == 2 or len(spec.shape) == 1 or spec.shape[number % 3] % ranks:
+        ranges = flat_range_boxes(spec.shape, share[rank], share[rank + 1])
+        return [Box(number, start, shape) for start, shape in ranges]
+    axis = number % 3
+    size = spec.shape[axis] // ranks
+    start = tuple(rank * size if d == axis else 0 for d in range(len(zeros)))
+    shape = tuple(size if d == axis else n for d, n in enumerate(spec.shape))
+    return [Box(number, start, shape)]
+
+
+class QuadraticModel:
+    """`ModelPieces` of one rank. `start` and `target` are constants over the whole model."""
+
+    def __init__(
+        self, rank: int, ranks: int, *, start: float, target: float, specs: Sequence[TensorSpec] = SPECS
+    ) -> None:
+        self.rank, self.ranks = rank, ranks
+        self.start, self.target = start, target
+        self._specs = tuple(specs)
+        self.parts: dict[Box, torch.Tensor] = {}
+        self.pieces: PieceMap
+        self.writes = 0
+
+    def specs(self) -> Sequence[TensorSpec]:
+        return self._specs
+
+    def boxes(self, layout: Layout) -> Sequence[Box]:
+        for number, spec in enumerate(layout.tensors):
+            for box in cut(spec, number, self.rank, self.ranks):
+                self.parts[box] = torch.full((box.elements,), self.start)
+        return tuple(self.parts)
+
+    def bind(self, pieces: PieceMap) -> None:
+        self.pieces = pieces
+
+    def read(self, fragment: int, out: torch.Tensor) -> None:
+        boxes = self.pieces.fragment_boxes(fragment)
+        if boxes:
+            torch.cat([self.parts[box] for box in boxes], out=out)
+
+    def write(self, values: Mapping[int, torch.Tensor]) -> None:
+        self.writes += 1
+        for fragment, stream in values.items():
+            parts = torch.split(stream, [box.elements for box in self.pieces.fragment_boxes(fragment)])
+            for box, part in zip(self.pieces.fragment_boxes(fragment), parts, strict=True):
+                self.parts[box].copy_(part)
+
+    def train(self, lr: float) -> None:
+        """One local step."""
+        for part in self.parts.values():
+            part.sub_((part - self.target) * lr)
+
+
+def whole_tensors(layout: Layout, models: Sequence[QuadraticModel]) -> dict[str, NDArray[np.float32]]:
+    """The global tensors put together from all ranks' parts."""
+    whole = {spec.name: np.full(spec.shape, np.nan, dtype=np.float32) for spec in layout.tensors}
+    for model in models:
+        for box, part in model.parts.items():
+            where = tuple(slice(s, s + n) for s, n in zip(box.start, box.shape, strict=True))
+            whole[layout.tensors[box.tensor].name][where] = part.numpy().reshape(box.shape)
+    return whole

@@ -1,0 +1,371 @@
+"""The island's brain: every rule as a claim about whole lists of effects."""
+
+from __future__ import annotations
+
+import pytest
+
+from swift_diloco import events
+from swift_diloco.core.layout import FragmentPlan
+from swift_diloco.core.messages import (
+    BudgetReached,
+    Contract,
+    CutInstalled,
+    Done,
+    Dropped,
+    FinalCut,
+    InitWanted,
+    Joined,
+    LayoutWanted,
+    Outcome,
+    Paused,
+    Published,
+    Pull,
+    PullClosed,
+    PushAnswer,
+    PushOffer,
+    Refused,
+    Resumed,
+    Saved,
+    SyncerMessage,
+    Unknown,
+    ValueName,
+    Welcome,
+)
+from swift_diloco.events import Align, Capture, Install, Tell
+from swift_diloco.session import REDIAL_S, REFUSED_REDIAL_S, Membership, Session, Stage
+
+PLAN = FragmentPlan(((0,), (1,)))
+CONTRACT = Contract(sync_every_steps=3, island_lease_s=60.0)
+V0 = (ValueName(0, 0, "a0"), ValueName(1, 0, "b0"))
+
+
+class World:
+    """A session and the syncer's side of its conversation."""
+
+    def __init__(self, contract: Contract = CONTRACT) -> None:
+        self.session = Session(island=1, life="life")
+        self.contract = contract
+        self.now = 0.0
+        self.feed(events.Started())
+
+    def feed(self, event: events.Event) -> list[events.Effect]:
+        effects = self.session.handle(event, now=self.now)
+        self.session.validate()
+        return effects
+
+    def hear(self, message: SyncerMessage) -> list[events.Effect]:
+        return self.feed(events.Heard(message))
+
+    def boundary(self, *staged: ValueName) -> list[events.Effect]:
+        return self.feed(events.BoundaryReached(staged))
+
+    def step(self, tokens: int = 10, *, trained: bool = True) -> None:
+        self.feed(events.StepEnded(self.session.step + 1, trained, tokens))
+
+    def welcome(self, values: tuple[ValueName, ...] = (), held: tuple[ValueName, ...] = (), life: int = 1) -> Welcome:
+        return Welcome(
+            session=f"s{life}",
+            generation=f"g{life}",
+            nonce=self.session._nonce(),
+            token="t",
+            run="r",
+            contract=self.contract,
+            plan=PLAN,
+            values=values,
+            held=held,
+        )
+
+    def joined(self, values: tuple[ValueName, ...] = V0) -> World:
+        self.hear(self.welcome(values))
+        self.hear(Joined("s1", "g1"))
+        return self
+
+    def training(self) -> World:
+        self.joined()
+        self.boundary(*V0)
+        assert self.session.stage is Stage.TRAINING
+        return self
+
+    def pull(self, fragment: int = 0, t: int = 1, attempt: int = 1) -> list[events.Effect]:
+        return self.hear(Pull("s1", "g1", t, fragment, attempt))
+
+    def offer(self, n: int, anchor: ValueName, steps: int, *, t: int = 1, attempt: int = 1) -> Tell:
+        at = self.session.step
+        return Tell(PushOffer("s1", "g1", f"g1.{n}", t, attempt, anchor, steps, steps * 10, at))
+
+
+def published(name: ValueName) -> Published:
+    return Published("s1", "g1", name)
+
+
+# -- joining -----------------------------------------------------------------------------------------------------------
+
+
+def test_start_dials_without_the_layout_and_sends_it_when_wanted() -> None:
+    session = Session(island=0, life="x")
+    assert session.handle(events.Started(), now=0.0) == [events.Dial("x.1", False)]
+    wanted = events.Heard(LayoutWanted("s1", "x.1"))
+    assert session.handle(wanted, now=0.0) == [events.Dial("x.2", True)]
+
+
+def test_an_unanswered_hello_is_repeated_after_its_pause_only() -> None:
+    world = World()
+    world.now = REDIAL_S - 0.01
+    assert world.boundary() == []
+    world.now = REDIAL_S
+    assert world.boundary() == [events.Dial("life.2", False)]
+
+
+def test_an_answer_to_an_earlier_hello_is_not_taken() -> None:
+    world = World()
+    stale = world.welcome()
+    world.now = REDIAL_S
+    world.boundary()
+    assert world.hear(stale) == []
+    assert world.session.membership is Membership.DIALING
+
+
+def test_welcome_binds_the_fragments_and_introduces_the_ranks() -> None:
+    world = World()
+    assert world.hear(world.welcome()) == [events.Bind(PLAN), events.Introduce("s1", "g1", "t")]
+    assert world.session.membership is Membership.JOINING
+
+
+def test_a_final_refusal_fails_a_starting_island_and_only_delays_a_running_one() -> None:
+    refused = Refused("s1", "", "island 1 is host h, pid 7")
+    assert World().hear(Refused("", "life.1", "no")) == [events.Fail("the syncer refused island 1: no")]
+    world = World().training()
+    world.feed(events.LinkLost())
+    world.now = REFUSED_REDIAL_S / 2
+    assert [type(e) for e in world.hear(refused)] == [events.Log]
+    world.now += REFUSED_REDIAL_S
+    assert world.boundary() == [events.Dial("life.3", False)]
+
+
+def test_messages_of_another_session_or_generation_change_nothing() -> None:
+    world = World().training()
+    for message in (
+        Published("s0", "g1", ValueName(0, 1, "a1")),
+        Published("s1", "g0", ValueName(0, 1, "a1")),
+        Paused("s1", "g0", "old", 1),
+        Unknown("s1", "g0", "old"),
+    ):
+        assert world.hear(message) == []
+    assert world.session.wanted() == () and world.session.may_train(0.0)
+
+
+# -- initial values ----------------------------------------------------------------------------------------------------
+
+
+def test_initial_values_are_overwritten_fragment_by_fragment_and_then_training_begins() -> None:
+    world = World().joined()
+    assert world.session.wanted() == V0
+    assert world.boundary(V0[1]) == [Install(V0[1], Align.OVERWRITE)]
+    assert not world.session.may_train(world.now)
+    *installs, log = world.boundary(V0[0])
+    assert installs == [Install(V0[0], Align.OVERWRITE)]
+    assert isinstance(log, events.Log) and world.session.may_train(world.now)
+
+
+def test_the_island_that_provides_the_initial_values_downloads_none_of_them() -> None:
+    world = World().joined(values=())
+    provide, _ = world.hear(InitWanted("s1", "g1", ("u0", "u1")))
+    assert provide == events.ProvideInit(("u0", "u1"))
+    assert world.hear(published(V0[0])) == [events.NameAnchor(V0[0])]
+    assert world.hear(published(V0[1])) == [events.NameAnchor(V0[1])]
+    assert world.session.wanted() == ()
+    world.boundary()
+    assert world.session.may_train(world.now)
+
+
+# -- pulls and pushes --------------------------------------------------------------------------------------------------
+
+
+def test_a_pull_is_answered_only_after_h_successful_steps_since_the_install() -> None:
+    world = World().training()
+    world.pull()
+    for trained in (True, False, True):
+        world.step(trained=trained)
+        assert world.boundary() == []
+    world.step()
+    assert world.boundary() == [Capture("g1.1", 0), world.offer(1, V0[0], 3)]
+
+
+def test_an_anchor_is_pushed_once_until_the_next_install() -> None:
+    world = World().training()
+    world.pull(t=1)
+    for _ in range(3):
+        world.step()
+    assert len(world.boundary()) == 2
+    world.hear(PushAnswer("s1", "g1", "g1.1", Outcome.HELD))
+    world.pull(t=3)
+    for _ in range(9):
+        world.step()
+        assert world.boundary() == []
+
+
+def test_a_dropped_push_releases_its_anchor_with_all_the_progress_since() -> None:
+    world = World().training()
+    world.pull(t=1)
+    for _ in range(3):
+        world.step()
+    world.boundary()
+    world.step()
+    forget, _ = world.hear(Dropped("s1", "g1", "g1.1", "attempt over"))
+    assert forget == events.ForgetUpload("g1.1", arrived=False)
+    world.pull(t=1, attempt=2)
+    assert world.boundary() == [Capture("g1.2", 0), world.offer(2, V0[0], 4, attempt=2)]
+
+
+@pytest.mark.parametrize(("anchor_held", "answers"), [(False, 2), (True, 0)])
+def test_only_the_refusal_anchor_held_leaves_the_anchor_spent(anchor_held: bool, answers: int) -> None:
+    world = World().training()
+    world.pull()
+    for _ in range(3):
+        world.step()
+    world.boundary()
+    world.hear(PushAnswer("s1", "g1", "g1.1", Outcome.REFUSED, "why", anchor_held))
+    world.pull(t=3)
+    assert len(world.boundary()) == answers
+
+
+def test_installs_come_before_pushes_and_reset_the_counters() -> None:
+    world = World().training()
+    v1 = ValueName(0, 1, "a1")
+    for _ in range(3):
+        world.step()
+    world.pull(fragment=0, t=3)
+    world.pull(fragment=1, t=2)
+    world.hear(published(v1))
+    assert world.boundary(v1) == [
+        Install(v1, Align.OVERWRITE),
+        Capture("g1.1", 1),
+        world.offer(1, V0[1], 3, t=2),
+    ]
+    assert (world.session.anchors[0].steps, world.session.anchors[0].tokens) == (0, 0)
+
+
+def test_a_pull_waits_for_a_publication_that_is_not_staged_yet() -> None:
+    world = World().training()
+    for _ in range(3):
+        world.step()
+    world.pull(t=3)
+    world.hear(published(ValueName(0, 1, "a1")))
+    assert world.boundary() == []
+
+
+def test_a_closed_pull_is_not_answered() -> None:
+    world = World().training()
+    world.pull()
+    world.hear(PullClosed("s1", "g1", 1, 0))
+    for _ in range(4):
+        world.step()
+    assert world.boundary() == []
+
+
+def test_blend_keeps_the_contracts_share_of_the_local_value() -> None:
+    world = World(Contract(sync_every_steps=3, align="blend", alpha=0.25)).training()
+    v1 = ValueName(0, 1, "a1")
+    world.hear(published(v1))
+    assert world.boundary(v1) == [Install(v1, Align.BLEND, 0.25)]
+
+
+# -- losing and finding the syncer -------------------------------------------------------------------------------------
+
+
+def test_a_redial_that_missed_nothing_downloads_and_writes_nothing() -> None:
+    world = World().training()
+    world.step()
+    world.feed(events.LinkLost())
+    world.hear(world.welcome(V0, life=2))
+    assert world.session.wanted() == ()
+    assert world.session.anchors[0].steps == 1
+
+
+def test_a_redial_that_missed_a_version_keeps_unpushed_progress() -> None:
+    world = World().training()
+    world.step()
+    world.feed(events.LinkLost())
+    v5 = ValueName(0, 5, "a5")
+    world.hear(world.welcome((v5, V0[1]), life=2))
+    assert world.boundary(v5) == [Install(v5, Align.SHIFT)]
+    assert world.session.anchors[0].steps == 1
+
+
+def test_a_push_of_unknown_fate_is_settled_by_what_the_syncer_holds() -> None:
+    for held, spent in (((V0[0],), True), ((), False)):
+        world = World().training()
+        world.pull()
+        for _ in range(3):
+            world.step()
+        world.boundary()
+        world.feed(events.LinkLost())
+        world.hear(world.welcome(V0, held, life=2))
+        assert world.session.anchors[0].spent is spent
+
+
+def test_a_silent_syncer_is_given_up_after_the_lease() -> None:
+    world = World().training()
+    world.now = 60.0
+    assert world.boundary() == []
+    world.now = 60.1
+    log, dial = world.boundary()
+    assert isinstance(log, events.Log) and dial == events.Dial("life.2", False)
+    assert world.session.may_train(world.now)
+
+
+# -- pause and finish --------------------------------------------------------------------------------------------------
+
+
+def test_a_pause_stops_training_until_it_is_over_or_the_syncer_unheard() -> None:
+    world = World().training()
+    world.hear(Paused("s1", "g1", "1 of 2 islands", 1))
+    assert not world.session.may_train(world.now)
+    assert world.session.waiting_for() == "1 more island(s): 1 of 2 islands"
+    assert world.session.may_train(world.now + 60.1)
+    world.hear(Resumed("s1", "g1"))
+    assert world.session.may_train(world.now)
+
+
+def test_a_done_island_answers_below_the_h_gate_and_then_with_nothing() -> None:
+    world = World().training()
+    world.step()
+    assert world.feed(events.LastStepReached()) == [Tell(Done("s1", "g1", 1))]
+    world.pull(t=1)
+    assert world.boundary() == [Capture("g1.1", 0), world.offer(1, V0[0], 1)]
+    v1 = ValueName(0, 1, "a1")
+    world.hear(published(v1))
+    world.pull(t=3)
+    assert world.boundary(v1) == [Install(v1, Align.OVERWRITE), world.offer(2, v1, 0, t=3)]
+
+
+def test_the_final_cut_is_written_even_where_its_version_is_held() -> None:
+    world = World().training()
+    world.step()
+    world.feed(events.LastStepReached())
+    v1 = ValueName(0, 1, "a1")
+    world.hear(FinalCut("s1", "g1", (v1, V0[1])))
+    assert world.boundary() == []
+    assert world.boundary(v1) == [
+        Install(v1, Align.OVERWRITE),
+        Install(V0[1], Align.ANCHOR),
+        Tell(CutInstalled("s1", "g1")),
+    ]
+    assert world.session.stage is Stage.FINISHED
+    assert world.feed(events.SaveFinished()) == [Tell(Saved("s1", "g1"))]
+
+
+def test_the_outer_budget_ends_training_at_the_next_boundary() -> None:
+    world = World().training()
+    world.hear(BudgetReached("s1", "g1", 4))
+    assert world.boundary() == [events.StopTraining("the run's 4 outer steps are taken")]
+
+
+def test_an_island_that_joins_after_the_final_cut_takes_it_and_stops() -> None:
+    world = World().joined()
+    world.hear(FinalCut("s1", "g1", V0))
+    *installs, _ = world.boundary(*V0)
+    assert installs == [Install(name, Align.OVERWRITE) for name in V0]
+    assert world.boundary() == [events.StopTraining("the run is finished")]
+    assert world.feed(events.LastStepReached()) == [Tell(Done("s1", "g1", 0))]
+    assert world.boundary() == [Tell(CutInstalled("s1", "g1"))]

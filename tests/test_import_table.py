@@ -20,7 +20,6 @@ KNOWS_A_TRAINER = (
     "swift_diloco.cpu",
     "swift_diloco.hook",
 )
-KNOWS_TORCH = (*KNOWS_A_TRAINER, "swift_diloco.quickstart")
 # Control and numbers: time, randomness and order are arguments there.
 PURE = (
     "swift_diloco.session", "swift_diloco.anchors", "swift_diloco.core.messages", "swift_diloco.core.layout",
@@ -96,9 +95,11 @@ def test_only_the_parts_made_for_a_trainer_know_one() -> None:
     assert offences(others, TRAINERS) == []
 
 
-def test_only_the_parts_on_top_of_torch_import_it() -> None:
-    others = {name for name in IMPORTS if not within(name, *KNOWS_TORCH)}
-    assert offences(others, {"torch", "transformers"}) == []
+def test_what_the_base_install_runs_needs_no_torch() -> None:
+    base = {
+        name for name in IMPORTS if within(name, "swift_diloco.core", "swift_diloco.cli", "swift_diloco.hook", *PURE)
+    }
+    assert offences(base, {"torch", "transformers"}) == []
 
 
 def test_the_core_imports_only_itself() -> None:

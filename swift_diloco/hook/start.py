@@ -6,7 +6,11 @@ Invariant: in any process that is not ms-swift's it reads two lists, changes not
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+
+# `collections` and `typing` are not loaded yet when this runs; type checkers take the branch, Python does not.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 OFF_WORDS = ("off", "0", "false", "no")
 INTERNAL_CPU = "YETO_DILOCO_INTERNAL_CPU"
@@ -58,7 +62,7 @@ def run() -> None:
         prepare(role)
 
 
-def role_of(argv: Sequence[str], orig_argv: Sequence[str], environ: Mapping[str, str]) -> Role | None:
+def role_of(argv: "Sequence[str]", orig_argv: "Sequence[str]", environ: "Mapping[str, str]") -> Role | None:
     """The role of a process with this command line, or None when it is not ms-swift's."""
     if not argv:
         return None
@@ -77,7 +81,7 @@ def role_of(argv: Sequence[str], orig_argv: Sequence[str], environ: Mapping[str,
     return None
 
 
-def _started(argv: Sequence[str], orig_argv: Sequence[str]) -> str:
+def _started(argv: "Sequence[str]", orig_argv: "Sequence[str]") -> str:
     """The script's path or the module's name. While Python starts, `argv[0]` is `-m` and the name is not in argv."""
     if argv[0] != "-m":
         return argv[0].replace("\\", "/")

@@ -1,0 +1,90 @@
+"""Capture and install arithmetic on one rank's streams, checked against values computed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from swift_diloco.buffers import HostBuffers, Values
+from swift_diloco.core.layout import PieceMap, make_layout, plan_fragments
+from swift_diloco.events import Align
+from swift_diloco.values import AnchorStore, Arrival
+from tests.fakes.quadratic import SPECS, QuadraticModel
+
+
+class Rank:
+    """One rank of a two-rank island with its anchors at 1.0 everywhere."""
+
+    def __init__(self) -> None:
+        layout = make_layout(SPECS)
+        self.model = QuadraticModel(0, 2, start=1.0, target=3.0)
+        self.pieces = PieceMap(layout, plan_fragments(layout, 2, "binpack"), self.model.boxes(layout))
+        self.model.bind(self.pieces)
+        self.store = AnchorStore(self.model, self.pieces, HostBuffers())
+        for fragment in (0, 1):
+            self.store.anchor_here(fragment)
+
+    def stream(self, value: float) -> Values:
+        return np.full(self.pieces.elements(0), value, dtype=np.float32)
+
+    def local(self) -> Values:
+        out = torch.empty(self.pieces.elements(0))
+        self.model.read(0, out)
+        return out.numpy()
+
+    def install(self, value: Values, align: Align, alpha: float = 0.0) -> None:
+        self.store.install([Arrival(0, value, align, alpha)])
+
+
+@pytest.fixture
+def rank() -> Rank:
+    return Rank()
+
+
+def test_capture_is_local_minus_anchor(rank: Rank) -> None:
+    rank.model.train(lr=0.5)  # 1.0 -> 2.0
+    assert np.array_equal(rank.store.capture(0), rank.stream(1.0))
+
+
+def test_overwrite_replaces_local_values_and_anchor(rank: Rank) -> None:
+    rank.model.train(lr=0.5)
+    rank.install(rank.stream(7.0), Align.OVERWRITE)
+    assert np.array_equal(rank.local(), rank.stream(7.0))
+    assert np.array_equal(rank.store.capture(0), rank.stream(0.0))
+
+
+def test_blend_mixes_into_the_model_but_the_anchor_is_the_raw_value(rank: Rank) -> None:
+    rank.model.train(lr=0.5)  # 2.0
+    rank.install(rank.stream(6.0), Align.BLEND, alpha=0.25)
+    assert np.array_equal(rank.local(), rank.stream(0.25 * 2.0 + 0.75 * 6.0))
+    assert np.array_equal(rank.store.anchor(0), rank.stream(6.0))
+
+
+def test_shift_carries_local_progress_onto_the_new_value(rank: Rank) -> None:
+    rank.model.train(lr=0.5)  # 2.0: progress 1.0
+    rank.install(rank.stream(10.0), Align.SHIFT)
+    assert np.array_equal(rank.local(), rank.stream(11.0))
+    assert np.array_equal(rank.store.capture(0), rank.stream(1.0))
+
+
+def test_shift_keeps_the_bits_of_elements_whose_global_value_did_not_change(rank: Rank) -> None:
+    local = rank.local()
+    local[:] = np.float32(1e-9)  # 1 + (1e-9 - 1) would round it away
+    rank.model.write({0: torch.from_numpy(local), 1: torch.empty(rank.pieces.elements(1)).fill_(1.0)})
+    new = rank.stream(1.0)
+    new[0] = 5.0
+    rank.install(new, Align.SHIFT)
+    assert rank.local()[1:].tobytes() == local[1:].tobytes()
+    assert rank.local()[0] == np.float32(5.0) + (np.float32(1e-9) - np.float32(1.0))
+
+
+def test_all_values_of_one_boundary_are_written_in_one_go(rank: Rank) -> None:
+    other = np.full(rank.pieces.elements(1), 4.0, dtype=np.float32)
+    rank.store.install(
+        [
+            Arrival(0, rank.stream(2.0), Align.OVERWRITE, 0.0),
+            Arrival(1, other, Align.OVERWRITE, 0.0),
+        ]
+    )
+    assert rank.model.writes == 1

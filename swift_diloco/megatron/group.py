@@ -1,7 +1,7 @@
 """The ranks of one island over a gloo group of our own (`RankGroup` for torch.distributed).
 
-Own, so that a rank that waits for the network never sits in a collective of the trainer, whose watchdog would end the job.
-Payloads travel as their length and a tensor of bytes; nothing is pickled. Knows nothing of what they mean.
+Own, so that a rank that waits for the network never sits in a collective of the trainer, whose watchdog would end the
+job. Payloads travel as their length and a tensor of bytes; nothing is pickled. Knows nothing of what they mean.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class TorchGroup:
 
 def _tensor(payload: bytes) -> torch.Tensor:
     if len(payload) > PAYLOAD_BYTES_MAX:
-        raise InternalError(f"a payload of {len(payload)} bytes between ranks; at most {PAYLOAD_BYTES_MAX} are expected")
+        raise InternalError(
+            f"a payload of {len(payload)} bytes between ranks; at most {PAYLOAD_BYTES_MAX} are expected"
+        )
     return torch.from_numpy(np.frombuffer(payload, dtype=np.uint8).copy())
 
 

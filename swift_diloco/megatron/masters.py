@@ -1,8 +1,9 @@
-"""The FP32 values that Megatron's optimizers train, and the way back from them to the parameters that the model computes with.
+"""The FP32 values that Megatron's optimizers train, and the way back from them to the parameters that the model
+computes with.
 
-Under the DistributedOptimizer a rank holds a flat range of each parameter (possibly nothing), under the others the whole local
-parameter. A master of an FP32 parameter is the parameter's own memory; of a low-precision one it is a copy, and the parameter
-is that copy rounded. Knows nothing of global tensors.
+Under the DistributedOptimizer a rank holds a flat range of each parameter (possibly nothing), under the others the
+whole local parameter. A master of an FP32 parameter is the parameter's own memory; of a low-precision one it is a copy,
+and the parameter is that copy rounded. Knows nothing of global tensors.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from swift_diloco.core.errors import UserError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Master:
-    """FP32 values of the flat range of `parameter` that begins at `begin`. `values` shares memory with the optimizer."""
+    """FP32 values of the flat range of `parameter` that begins at `begin`; they share memory with the optimizer."""
 
     parameter: torch.nn.Parameter
     begin: int
@@ -41,7 +42,7 @@ class Master:
 
 
 def masters_of(optimizer: MegatronOptimizer) -> list[Master]:
-    """Every master this rank holds, in the order of the optimizers. Raises `UserError` for an optimizer we do not know."""
+    """Every master this rank holds, in the order of the optimizers; `UserError` for an unknown optimizer."""
     chained = optimizer.chained_optimizers if isinstance(optimizer, ChainedOptimizer) else [optimizer]
     return [master for one in chained for master in _masters(one)]
 
@@ -61,8 +62,8 @@ def _masters(optimizer: MegatronOptimizer) -> Iterator[Master]:
             yield _master(parameter, 0, parameter, sharded=False)
     else:
         raise UserError(
-            f"optimizer {type(optimizer).__name__} is not supported on islands yet; expected Megatron's distributed optimizer "
-            "(`--use_distributed_optimizer true`) or its plain mixed-precision or FP32 one"
+            f"optimizer {type(optimizer).__name__} is not supported on islands yet; expected Megatron's distributed "
+            "optimizer (`--use_distributed_optimizer true`) or its plain mixed-precision or FP32 one"
         )
 
 
@@ -85,16 +86,19 @@ def _pairs(parameters: Sequence[Any], values: Sequence[Any]) -> list[tuple[torch
 def _master(parameter: torch.nn.Parameter, begin: int, values: torch.Tensor | None, *, sharded: bool) -> Master:
     if values is None or values.dtype != torch.float32:
         found = "none" if values is None else str(values.dtype)
-        raise UserError(f"a parameter has no FP32 master (found {found}); islands need FP32 masters of all trained parameters")
+        raise UserError(
+            f"a parameter has no FP32 master (found {found}); islands need FP32 masters of all trained parameters"
+        )
     return Master(parameter, begin, values.detach().view(-1), sharded)
 
 
 @torch.no_grad()
-def publish(masters: Sequence[Master], touched: Set[torch.nn.Parameter], chunks: Sequence[torch.nn.Module]) -> None:
-    """Bring the parameters in `touched` up to their masters on all data parallel ranks. Collective over data parallel ranks.
+def publish(masters: Sequence[Master], touched: Set[torch.nn.Parameter], chunks: Sequence[Any]) -> None:
+    """Bring the parameters in `touched` up to their masters on all data parallel ranks. Collective over data parallel
+    ranks.
 
-    With `overlap_param_gather` Megatron gathers lazily, before the next forward pass, from these very shards; the gather here
-    makes the values visible to an evaluation or an export that comes before.
+    With `overlap_param_gather` Megatron gathers lazily, before the next forward pass, from these very shards; the
+    gather here makes the values visible to an evaluation or an export that comes before.
     """
     for master in masters:
         if master.parameter in touched:
@@ -106,5 +110,6 @@ def publish(masters: Sequence[Master], touched: Set[torch.nn.Parameter], chunks:
             if touched.isdisjoint(bucket_group.params):
                 continue
             if bucket_group.param_gather_handle is not None:
-                bucket_group.start_param_sync(force_sync=True)  # waits for the gather under way, of the old values, and returns
+                # This call only waits for the gather under way, which carries the old values.
+                bucket_group.start_param_sync(force_sync=True)
             bucket_group.start_param_sync(force_sync=True)

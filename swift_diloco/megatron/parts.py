@@ -1,11 +1,12 @@
 """Where the elements of a rank's local parameters lie in the global tensors, on plain integers.
 
-A *part* says: this flat range of this local parameter is this box of that global tensor. Megatron's own sharded state dict
-tells the parts (`sharded.py`); the optimizer tells which flat ranges of which parameters have an FP32 master on this rank
-(`masters.py`); cutting one by the other gives the boxes that the rank owns. Knows no tensors, no Megatron and no ranks.
+A *part* says: this flat range of this local parameter is this box of that global tensor. Megatron's own sharded state
+dict tells the parts (`sharded.py`); the optimizer tells which flat ranges of which parameters have an FP32 master on
+this rank (`masters.py`); cutting one by the other gives the boxes that the rank owns. Knows no tensors, no Megatron and
+no ranks.
 
-Invariants: the parts of one parameter tile it exactly once; a part may stick out of its global tensor in the first dimension
-only (vocabulary rows that were added for an even split), and what sticks out belongs to nobody.
+Invariants: the parts of one parameter tile it exactly once; a part may stick out of its global tensor in the first
+dimension only (vocabulary rows that were added for an even split), and what sticks out belongs to nobody.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 def check_parts(name: str, elements: int, parts: Sequence[Part]) -> None:
-    """Raise `UserError` unless `parts` (sorted by `begin`) tile the parameter `name` of `elements` elements exactly once."""
+    """Raise `UserError` unless `parts` (sorted by `begin`) tile the parameter `name` of `elements` elements exactly
+    once.
+    """
     position = 0
     for part in parts:
         if part.begin != position:
@@ -57,14 +60,14 @@ def check_parts(name: str, elements: int, parts: Sequence[Part]) -> None:
         position = part.end
     if position != elements:
         raise UserError(
-            f"parameter {name!r} has {elements} elements, of which Megatron's sharded state dict describes the first {position} "
-            "once and in order; expected all of them; this model cannot be trained on islands yet: freeze the parameter or "
-            "report the model"
+            f"parameter {name!r} has {elements} elements, of which Megatron's sharded state dict describes the first "
+            f"{position} once and in order; expected all of them; this model cannot be trained on islands yet: freeze "
+            "the parameter or report the model"
         )
 
 
 def cuts(part: Part, begin: int, end: int) -> Iterator[Cut]:
-    """The local flat range [begin, end), as far as it is in `part`, as boxes of the part's global tensor in flat order."""
+    """What of the local flat range [begin, end) is in `part`, as boxes of the global tensor in flat order."""
     low, high = max(begin, part.begin), min(end, part.end)
     if low >= high:
         return
@@ -78,7 +81,9 @@ def cuts(part: Part, begin: int, end: int) -> Iterator[Cut]:
 
 
 def _inside(spec: TensorSpec, start: Index, shape: Index) -> Index | None:
-    """The shape of the box as far as it lies in the global tensor, which is a prefix of it in flat order; None if it does not."""
+    """The shape of the box as far as it lies in the global tensor, which is a prefix of it in flat order; None if it
+    does not.
+    """
     if not shape:
         return shape
     rows = min(shape[0], spec.shape[0] - start[0])

@@ -1,10 +1,12 @@
 """The FP32 values of a Megatron model that this rank owns (`ModelPieces` for ms-swift's Megatron trainer).
 
-Three questions meet here: which global boxes are the local parameters (`sharded.py`), of which flat ranges does this rank hold
-FP32 masters (`masters.py`), and who else holds the same (`replicas.py`). Knows nothing of links, sessions or the syncer.
+Three questions meet here: which global boxes are the local parameters (`sharded.py`), of which flat ranges does this
+rank hold FP32 masters (`masters.py`), and who else holds the same (`replicas.py`). Knows nothing of links, sessions or
+the syncer.
 
-Invariants: every element of the layout is owned by exactly one rank (the one whose part is the main copy and whose optimizer
-holds its range); after `write` the masters, their copies on other ranks and the low-precision parameters of all ranks agree.
+Invariants: every element of the layout is owned by exactly one rank (the one whose part is the main copy and whose
+optimizer holds its range); after `write` the masters, their copies on other ranks and the low-precision parameters of
+all ranks agree.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from swift_diloco.model import RankGroup
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """What a fragment is on this rank: its owned segments in stream order, its tensors and the parameters they are in."""
+    """A fragment on this rank: owned segments in stream order, the tensors, and the parameters they are in."""
 
     segments: tuple[Segment, ...]
     elements: int
@@ -37,12 +39,14 @@ class _Bound:
 
 
 class MegatronPieces:
-    """The pieces of one rank. Construct after the trainer has loaded its checkpoint; `boxes` and `write` are collective."""
+    """The pieces of one rank. Construct after the trainer has loaded its checkpoint; `boxes` and `write` are
+    collective.
+    """
 
     def __init__(self, trainer: Any, group: RankGroup) -> None:
         check_supported(trainer)
         self._group = group
-        self._chunks: Sequence[torch.nn.Module] = trainer.wrapped_models
+        self._chunks: Sequence[Any] = trainer.wrapped_models
         self._parts = model_parts(trainer.unwrapped_models, trainer.config.padded_vocab_size)
         self._masters = masters_of(trainer.optimizer)
         for master in self._masters:
@@ -108,7 +112,7 @@ class MegatronPieces:
 
     @torch.no_grad()
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
-        """Install new values: masters of owner and copies, then the low-precision parameters of all ranks. Collective."""
+        """Install new values: masters of owner and copies, then the parameters of all ranks. Collective."""
         if self._replicator is None:
             raise RuntimeError("`boxes` must come before `write`")
         tensors: frozenset[int] = frozenset()
@@ -132,7 +136,8 @@ class MegatronPieces:
 def _check_stream(fragment: int, stream: torch.Tensor, elements: int) -> None:
     if stream.shape != (elements,) or stream.dtype != torch.float32:
         raise ValueError(
-            f"the stream of fragment {fragment} is {stream.dtype} of shape {list(stream.shape)}; expected float32 of [{elements}]"
+            f"the stream of fragment {fragment} is {stream.dtype} of shape {list(stream.shape)}; "
+            f"expected float32 of [{elements}]"
         )
 
 

@@ -1,9 +1,10 @@
 """Values on their way from the rank that owns them to the ranks that hold copies of them.
 
-Norm weights have a master on every tensor parallel rank, tied embeddings one on the first and one on the last pipeline stage,
-and without a distributed optimizer everything has one on every data parallel rank. One rank owns each element; the others'
-masters must become equal bit for bit when values are installed. Who sends what to whom is planned once, from the boxes that all
-ranks announce: ranges need not match (two pipeline stages split a tied embedding differently over data parallel ranks).
+Norm weights have a master on every tensor parallel rank, tied embeddings one on the first and one on the last pipeline
+stage, and without a distributed optimizer everything has one on every data parallel rank. One rank owns each element;
+the others' masters must become equal bit for bit when values are installed. Who sends what to whom is planned once,
+from the boxes that all ranks announce: ranges need not match (two pipeline stages split a tied embedding differently
+over data parallel ranks).
 
 The plan is made over our own CPU group, the values travel over the training network, from device to device.
 """
@@ -69,13 +70,15 @@ def plan_transfers(announced: Sequence[Announcement]) -> list[Transfer]:
             sources = [(rank, overlap(copy, box)) for rank, box in owners.get(copy.tensor, [])]
             found = [Transfer(rank, target, box) for rank, box in sources if box is not None]
             if sum(transfer.box.elements for transfer in found) != copy.elements:
-                raise InternalError(f"rank {target} holds a copy of box {copy} of tensor {copy.tensor} that no rank owns")
+                raise InternalError(
+                    f"rank {target} holds a copy of box {copy} of tensor {copy.tensor} that no rank owns"
+                )
             transfers += found
     return sorted(transfers, key=lambda transfer: (transfer.source, transfer.target, transfer.box))
 
 
 def agree_transfers(owned: Sequence[Box], copies: Sequence[Box], group: RankGroup) -> list[Transfer]:
-    """The transfers of all ranks. Collective over `group`; only tensors of which some rank holds a copy are exchanged."""
+    """The transfers of all ranks. Collective; only tensors of which some rank holds a copy are talked about."""
     tensors: set[int] = set()
     for answer in _all_gather({box.tensor for box in copies}, group):
         tensors |= msgspec.msgpack.decode(answer, type=set[int])
@@ -102,7 +105,9 @@ def view_of(segment: Segment, box: Box) -> torch.Tensor:
 class Replicator:
     """Carries installed values to this rank's copies, and this rank's to the copies of others."""
 
-    def __init__(self, transfers: Sequence[Transfer], rank: int, owned: Sequence[Segment], copies: Sequence[Segment]) -> None:
+    def __init__(
+        self, transfers: Sequence[Transfer], rank: int, owned: Sequence[Segment], copies: Sequence[Segment]
+    ) -> None:
         self._rank = rank
         self._any = bool(transfers)
         self._sends = _located([t for t in transfers if t.source == rank], owned, lambda t: t.target)

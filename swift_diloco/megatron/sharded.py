@@ -1,12 +1,14 @@
-"""The global tensors of a Megatron model, from the model's own sharded state dict (`sharded_state_dict` of megatron-core).
+"""The global tensors of a Megatron model, from the model's own sharded state dict (`sharded_state_dict` of megatron-
+core).
 
 Megatron describes there, for its distributed checkpoints, which box of which global tensor each local tensor is. With
-`singleton_local_shards` the keys come per layer under their global layer number, and the two halves of a fused SwiGLU come
-apart, so the names and shapes depend on the model alone. This module turns that into parts (`parts.py`) of the parameters.
+`singleton_local_shards` the keys come per layer under their global layer number, and the two halves of a fused SwiGLU
+come apart, so the names and shapes depend on the model alone. This module turns that into parts (`parts.py`) of the
+parameters.
 
 Only trainable parameters are in the layout. What else the state dict exports must not change while training: frozen
-parameters and integer tables do not; a floating-point buffer may (the bias of a mixture-of-experts router) and is refused.
-Does not know the optimizer.
+parameters and integer tables do not; a floating-point buffer may (the bias of a mixture-of-experts router) and is
+refused. Does not know the optimizer.
 """
 
 from __future__ import annotations
@@ -89,8 +91,8 @@ def _place(
     if place is None:
         if entry.data.is_floating_point() and entry.data.numel():
             raise UserError(
-                f"the model exports {entry.key!r}, a floating-point buffer that is not a parameter and that training may change; "
-                "models with such buffers cannot be trained on islands yet"
+                f"the model exports {entry.key!r}, a floating-point buffer that is no parameter and that training may "
+                "change; models with such buffers cannot be trained on islands yet"
             )
         return
     parameter, begin = place
@@ -98,8 +100,8 @@ def _place(
         return
     if not entry.data.is_contiguous():
         raise UserError(
-            f"{entry.key!r} is not a contiguous range of parameter {names[parameter]!r}; expected Megatron to cut fused "
-            "parameters along their first dimension; this model cannot be trained on islands yet"
+            f"{entry.key!r} is not a contiguous range of parameter {names[parameter]!r}; expected Megatron to cut "
+            "fused parameters along their first dimension; this model cannot be trained on islands yet"
         )
     found.setdefault(parameter, []).append(_part(entry, begin, vocabulary))
 
@@ -129,8 +131,8 @@ def global_shape(entry: ShardedTensor, vocabulary: int) -> Index:
     padded = -(-vocabulary // pieces) * pieces
     if shape[0] != padded:
         raise UserError(
-            f"tensor {entry.key!r} has {shape[0]} rows over {pieces} ranks; expected {vocabulary} rows of vocabulary, padded to "
-            f"{padded}; a model with another kind of padding cannot be trained on islands yet"
+            f"tensor {entry.key!r} has {shape[0]} rows over {pieces} ranks; expected {vocabulary} rows of vocabulary, "
+            f"padded to {padded}; a model with another kind of padding cannot be trained on islands yet"
         )
     return (vocabulary, *shape[1:])
 

@@ -1,14 +1,13 @@
 """Which of ms-swift's Megatron jobs can be islands by now. Everything else is refused by name before anything starts.
 
-Each line is a promise not made yet: what cannot be mapped to the global layout, counted or installed exactly must not train.
+Each line is a promise not made yet: what cannot be mapped to the global layout, counted or installed exactly must not
+train.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-
-from swift.megatron.trainers import MegatronTrainer
 
 from swift_diloco.core.errors import UserError
 
@@ -25,8 +24,13 @@ def _unsupported(trainer: Any) -> Iterator[tuple[str, object, str]]:
         ("--rlhf_type", args.rlhf_type, args.rlhf_type is not None, "`megatron sft` or `megatron pt`"),
         ("--task_type", args.task_type, args.task_type != "causal_lm", "causal_lm"),
         ("--tuner_type", args.tuner_type, args.tuner_type != "full", "full"),
-        ("trainer class", type(trainer).__name__, type(trainer) is not MegatronTrainer, "MegatronTrainer"),
-        ("virtual pipeline parallelism", len(trainer.unwrapped_models), len(trainer.unwrapped_models) > 1, "one model chunk per rank"),
+        ("trainer class", type(trainer).__name__, type(trainer).__name__ != "MegatronTrainer", "MegatronTrainer"),
+        (
+            "virtual pipeline parallelism",
+            len(trainer.unwrapped_models),
+            len(trainer.unwrapped_models) > 1,
+            "one model chunk per rank",
+        ),
         ("--context_parallel_size", args.context_parallel_size, args.context_parallel_size > 1, "1"),
         ("mixture of experts", config.num_moe_experts, bool(config.num_moe_experts), "a dense model"),
         ("--expert_model_parallel_size", args.expert_model_parallel_size, args.expert_model_parallel_size > 1, "1"),

@@ -1,8 +1,9 @@
 """How much an island trained in a local step: supervised tokens, and whether the optimizer took the step at all.
 
-ms-swift's `on_step_end` knows neither: the iteration advances when an update is skipped, too, and metrics are added up later.
-So the trainer's `train_step` is wrapped. It returns, per micro-batch, the loss function's own sums, `[loss, supervised
-tokens]` (labels that are not -100 after the shift by one), on the last pipeline stage, and whether the update was successful.
+ms-swift's `on_step_end` knows neither: the iteration advances when an update is skipped, too, and metrics are added up
+later. So the trainer's `train_step` is wrapped. It returns, per micro-batch, the loss function's own sums, `[loss,
+supervised tokens]` (labels that are not -100 after the shift by one), on the last pipeline stage, and whether the
+update was successful.
 
 Counted where the labels are once: on the last pipeline stage and tensor parallel rank 0, then summed over all ranks.
 """
@@ -12,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from megatron.core import mpu
-
 from swift_diloco.core.errors import UserError
 from swift_diloco.megatron.group import TorchGroup
 
 
 class StepWork(NamedTuple):
-    """What one step did on the whole island: whether the update was successful, and its supervised tokens (0 if not)."""
+    """What a step did on the whole island: whether it updated the model, and its supervised tokens (else 0)."""
 
     trained: bool
     tokens: int
@@ -53,8 +52,7 @@ class TokenCounter:
         def train_step(*args: Any, **kwargs: Any) -> Any:
             metrics, grad_norm, update_successful = original(*args, **kwargs)
             self._trained = bool(update_successful)
-            counts = mpu.is_pipeline_last_stage(ignore_virtual=True) and mpu.get_tensor_model_parallel_rank() == 0
-            self._tokens = supervised_tokens(metrics) if counts and self._trained else 0
+            self._tokens = supervised_tokens(metrics) if self._trained and _labels_are_counted_here() else 0
             return metrics, grad_norm, update_successful
 
         trainer.train_step = train_step
@@ -64,5 +62,13 @@ class TokenCounter:
         tokens, trained = self._group.sums([self._tokens, int(self._trained)])
         self._tokens, self._trained = 0, False
         if trained not in (0, self._group.size):
-            raise UserError(f"the optimizer took this step on {trained} of {self._group.size} ranks; expected all or none")
+            raise UserError(
+                f"the optimizer took this step on {trained} of {self._group.size} ranks; expected all or none"
+            )
         return StepWork(trained > 0, tokens if trained else 0)
+
+
+def _labels_are_counted_here() -> bool:
+    from megatron.core import mpu
+
+    return bool(mpu.is_pipeline_last_stage(ignore_virtual=True)) and mpu.get_tensor_model_parallel_rank() == 0

@@ -1,0 +1,1 @@
+"""Tests of the island inside ms-swift's Megatron trainer."""

@@ -1,0 +1,265 @@
+"""The brain of the syncer: who takes part, which rounds are open, when a step is taken, and when the run ends.
+
+A pure state machine over ids, versions, counts and times. It knows no sockets, no clock, no files and no tensors: what
+happens comes in as events, what is to be done goes out as effects, time and randomness are arguments. The rules live in
+its parts (`joining`, `initial`, `gathering`, `closing`, `finish`); this module routes events to them in a fixed order.
+
+Invariants (`validate`): see `state`; besides, no step is merged with fewer than `min_islands` answers, and after `Exit`
+nothing is handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from swift_diloco.core.messages import (
+    BudgetReached,
+    CutInstalled,
+    Done,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    IslandMessage,
+    Leave,
+    Paused,
+    PushOffer,
+    RankHello,
+    Resumed,
+    Saved,
+    Unknown,
+)
+from swift_diloco.core.settings import SyncerSettings
+from syncer.closing import Closing
+from syncer.deadlines import Key
+from syncer.events import (
+    Effect,
+    Event,
+    InitAdopted,
+    MergeFinished,
+    Peer,
+    PeerGone,
+    Received,
+    Send,
+    StopRequested,
+    TimePassed,
+    UploadCompleted,
+    UploadFailed,
+    UploadProgressed,
+)
+from syncer.finish import LINGER, STOP, Finish, Halt
+from syncer.gathering import LAUNCH, ROUND, Gathering
+from syncer.initial import InitialCut
+from syncer.joining import LEASE, RECONNECT, Joining
+from syncer.report import status_of, waiting_for
+from syncer.roster import TEXT_MAX, Member, Presence
+from syncer.state import State
+
+MemberMessage = Heartbeat | PushOffer | Done | CutInstalled | Saved | Leave
+
+
+class Coordinator:
+    """Handles events one at a time. `tokens` gives a fresh unguessable text at each call."""
+
+    def __init__(self, settings: SyncerSettings, *, session: str, tokens: Callable[[], str]) -> None:
+        self._state = State(settings, session, tokens)
+        self._initial = InitialCut(self._state)
+        self._closing = Closing(self._state)
+        self._gathering = Gathering(self._state, close=self._closing.close)
+        self._finish = Finish(self._state)
+        self._halt = Halt(self._state, self._closing)
+        self._joining = Joining(self._state, joined=self._joined, ended=self._ended)
+        self._told = ""
+
+    # -- The interface ------------------------------------------------------------------------------------------------
+
+    @property
+    def next_wakeup(self) -> float | None:
+        """When `TimePassed` is due at the latest."""
+        return None if self._state.exited else self._state.deadlines.next()
+
+    def waiting_for(self) -> str:
+        """For whom or what the run waits, in words."""
+        return waiting_for(self._state)
+
+    def status(self) -> dict[str, object]:
+        """The whole state as plain data."""
+        return status_of(self._state)
+
+    def validate(self) -> None:
+        """Check the invariants; `AssertionError` names the one that is broken."""
+        self._state.validate()
+
+    def handle(self, event: Event, *, now: float) -> list[Effect]:
+        """Take one event; what is to be done, in order."""
+        state = self._state
+        assert now >= state.now, "time went backwards"
+        state.now, state.effects = now, []
+        if state.exited:
+            return []
+        self._dispatch(event)
+        for key in state.deadlines.expired(now):
+            self._time_out(key)
+        self._settle()
+        return state.effects
+
+    # -- Routing ------------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, event: Event) -> None:
+        match event:
+            case Received(peer, message):
+                self._receive(peer, message)
+            case UploadProgressed(upload):
+                self._gathering.progressed(upload)
+            case UploadCompleted(upload, payload_bytes):
+                if not self._initial.completed(upload):
+                    self._gathering.completed(upload, payload_bytes)
+            case UploadFailed(upload, reason):
+                if not self._initial.failed(upload, reason):
+                    self._gathering.failed(upload, reason)
+            case InitAdopted(values):
+                self._initial.adopted(values)
+            case MergeFinished():
+                self._closing.merged(event)
+            case PeerGone(peer):
+                self._joining.peer_gone(peer)
+            case StopRequested():
+                self._halt.requested()
+            case TimePassed():
+                pass
+
+    def _receive(self, peer: Peer, message: IslandMessage) -> None:
+        match message:
+            case Hello():
+                self._joining.hello(peer, message)
+            case RankHello():
+                self._joining.rank_hello(peer, message)
+            case Heartbeat() | PushOffer() | Done() | CutInstalled() | Saved() | Leave():
+                speaker = self._speaker(peer, message)
+                if isinstance(speaker, Member):
+                    self._joining.heard(speaker)
+                    self._hear(speaker, message)
+                else:
+                    unknown = Unknown(self._state.session, message.generation[:TEXT_MAX], speaker)
+                    self._state.do(Send(peer, unknown))
+            case _:
+                raise AssertionError(f"{type(message).__name__} is for the server's transfers")
+
+    def _speaker(self, peer: Peer, message: MemberMessage) -> Member | str:
+        """The generation that speaks, or why it is not known."""
+        if message.session != self._state.session:
+            return "this syncer was started anew; join again"
+        member = self._state.roster.generations.get(message.generation)
+        if member is None:
+            return "this generation is over; join again"
+        if member.peer != peer:
+            return "this generation speaks through another connection; join again"
+        if not member.joined and not isinstance(message, Heartbeat | Leave):
+            return "not all ranks have joined"
+        return member
+
+    def _hear(self, member: Member, message: MemberMessage) -> None:
+        """A message of a known generation."""
+        match message:
+            case Heartbeat(step=step):
+                self._advance(member, step)
+                self._reply(member)
+            case PushOffer():
+                self._advance(member, message.capture_step)
+                self._gathering.offer(member, message)
+            case Done(step=step):
+                self._done(member, step)
+            case CutInstalled():
+                self._state.log("info", f"{member} installed the final cut")
+            case Saved():
+                self._finish.saved(member)
+            case Leave(reason=reason):
+                self._joining.end(member, f"it left: {reason[:TEXT_MAX]}")
+                self._finish.gave_up(member)
+
+    def _reply(self, member: Member) -> None:
+        state = self._state
+        reply = HeartbeatReply(state.session, member.generation, len(state.roster.members), self.waiting_for())
+        state.send(member, reply)
+
+    def _advance(self, member: Member, step: int) -> None:
+        """A local step number was heard."""
+        if member.clock.advance(step, self._state.now) and member.joined:
+            self._gathering.stepped(member)
+
+    def _done(self, member: Member, step: int) -> None:
+        self._advance(member, step)
+        if member.presence is Presence.TRAINING:
+            self._state.roster.finish(member, Presence.DONE)
+            self._state.log("info", f"{member} is done at step {member.clock.step}")
+            self._gathering.stepped(member)
+
+    # -- Members come and go ------------------------------------------------------------------------------------------
+
+    def _joined(self, member: Member) -> None:
+        """A generation became a member."""
+        state = self._state
+        if state.final:
+            self._finish.tell(member)
+            return
+        self._consider_pause()
+        if state.paused:
+            self._send_pause(member)
+        if 0 < state.settings.outer_steps_max <= state.committed:
+            state.send(member, BudgetReached(state.session, member.generation, state.committed))
+        self._gathering.joined(member)
+
+    def _ended(self, member: Member) -> None:
+        """A member's generation ended."""
+        self._initial.ended(member)
+        self._consider_pause()
+        self._gathering.ended(member)
+
+    def _consider_pause(self) -> None:
+        """Below `min_islands` members nobody trains on: what they would learn could not be merged."""
+        state = self._state
+        if state.values is None or state.final or state.stopping or state.paused is not state.enough:
+            return
+        state.paused = not state.enough
+        for member in state.roster.ordered():
+            if state.paused:
+                member.clock.interrupt()
+                self._send_pause(member)
+            else:
+                state.send(member, Resumed(state.session, member.generation))
+
+    def _send_pause(self, member: Member) -> None:
+        state = self._state
+        missing = state.settings.min_islands - len(state.roster.members)
+        reason = f"{len(state.roster.members)} of at least {state.settings.min_islands} islands are here"
+        state.send(member, Paused(state.session, member.generation, reason, missing))
+
+    # -- Time ---------------------------------------------------------------------------------------------------------
+
+    def _time_out(self, key: Key) -> None:
+        kind, owner = key
+        if self._state.exited:
+            return
+        if kind in (LEASE, RECONNECT):
+            self._joining.time_out(kind, owner)
+        elif kind == ROUND:
+            self._gathering.time_out(owner)
+        elif key == LINGER:
+            self._finish.time_out()
+        elif key == STOP:
+            self._halt.time_out()
+        else:
+            assert key == LAUNCH, f"nobody waits for {key}"
+
+    def _settle(self) -> None:
+        """What follows from the state as it is now, whatever the event was."""
+        state = self._state
+        if state.exited:
+            return
+        self._initial.consider()
+        self._finish.consider()
+        self._halt.consider()
+        self._gathering.launch()
+        text = self.waiting_for()
+        if text != self._told and not state.exited:
+            self._told = text
+            state.log("info" if state.values is None or state.paused else "debug", f"waiting for {text}")

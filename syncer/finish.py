@@ -1,0 +1,149 @@
+"""How a run ends: the last rounds, the final cut and the islands' last saves; or a graceful stop before that.
+
+Knows nothing of how rounds gather. The last rounds are the P outer steps launched after every member was done: each
+fragment gets exactly one. A member that is not done (a restarted island) takes that back until the final cut is out.
+"""
+
+from __future__ import annotations
+
+from swift_diloco.core.messages import FinalCut, Stopping
+from syncer.closing import Closing
+from syncer.events import Exit
+from syncer.roster import Member, Presence
+from syncer.rounds import UPLOAD_IDLE_S, Round, Stage
+from syncer.state import State
+
+LINGER = ("linger", "")
+STOP = ("stop", "")
+
+
+class Finish:
+    """Ends the run when every member is done."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def consider(self) -> None:
+        """Begin, take back or complete the finish."""
+        state, roster = self._state, self._state.roster
+        if state.values is None or state.final or state.stopping:
+            return
+        all_done = roster.done == len(roster.members)
+        if state.goal is None and all_done and state.enough:
+            state.goal = state.launched + state.fragments
+            state.log("info", f"every island is done: the last rounds are outer steps to {state.goal}")
+        elif state.goal is not None and not all_done:
+            state.goal = None
+            state.log("info", "an island that is not done has joined: training goes on")
+        if state.goal is not None and state.committed == state.goal:
+            self._cut()
+
+    def _cut(self) -> None:
+        state = self._state
+        assert state.values is not None
+        state.final = tuple(state.values.present)
+        state.tape("final", t=state.committed, versions=[name.version for name in state.final])
+        state.log("info", f"the final cut is out after outer step {state.committed}")
+        state.deadlines.set(LINGER, state.now + state.settings.final_linger_s)
+        for member in state.roster.ordered():
+            self.tell(member)
+
+    def tell(self, member: Member) -> None:
+        """Send the final cut to a member, which then owes its Saved."""
+        state = self._state
+        state.unsaved.add(member.island)
+        state.send(member, FinalCut(state.session, member.generation, state.final))
+
+    def saved(self, member: Member) -> None:
+        """An island's last save is durable."""
+        state = self._state
+        if not state.final:
+            state.log("warning", f"{member} says that it has saved, but there is no final cut yet; ignored")
+            return
+        state.roster.finish(member, Presence.SAVED)
+        self._settle_debt(member, "every island has saved the final cut")
+
+    def gave_up(self, member: Member) -> None:
+        """An island left on its own account: it will not save."""
+        if self._state.final:
+            self._settle_debt(member, "every island has saved the final cut or left")
+
+    def _settle_debt(self, member: Member, reason: str) -> None:
+        state = self._state
+        if member.island in state.unsaved:
+            state.unsaved.remove(member.island)
+            if not state.unsaved:
+                leave(state, 0, reason)
+
+    def time_out(self) -> None:
+        """The islands had their time to save."""
+        missing = sorted(self._state.unsaved)
+        linger_s = self._state.settings.final_linger_s
+        leave(self._state, 0, f"islands {missing} did not say that they had saved within {linger_s:g} s")
+
+
+class Halt:
+    """The graceful stop."""
+
+    def __init__(self, state: State, closing: Closing) -> None:
+        self._state = state
+        self._closing = closing
+
+    def requested(self) -> None:
+        """SIGTERM or SIGINT: the first is graceful once there is something to lose, the second is not."""
+        state = self._state
+        if state.stopping:
+            self._end(1, "told to stop a second time")
+            return
+        state.stopping = True
+        if state.values is None:
+            self._end(0, "told to stop before training began")
+            return
+        state.log("info", f"told to stop: {len(state.rounds)} open rounds get {state.settings.shutdown_timeout_s:g} s")
+        state.deadlines.set(STOP, state.now + state.settings.shutdown_timeout_s)
+
+    def consider(self) -> None:
+        """Give up rounds nobody will answer; end when no round is left."""
+        state = self._state
+        if not state.stopping or state.exited:
+            return
+        self._abandon([r for r in state.rounds.values() if self._hopeless(r)], "no island is left to answer it")
+        if not state.rounds:
+            self._end(0, "told to stop")
+
+    def time_out(self) -> None:
+        """Gathering rounds had their time."""
+        gathering = [r for r in self._state.rounds.values() if r.stage is Stage.GATHERING]
+        self._abandon(gathering, f"not complete within {self._state.settings.shutdown_timeout_s:g} s of the stop")
+
+    def _hopeless(self, gathered: Round) -> bool:
+        """No complete delta, none that makes progress, and no connected member."""
+        state = self._state
+        if gathered.stage is not Stage.GATHERING or gathered.complete:
+            return False
+        if any(state.now < answer.progressed_at + UPLOAD_IDLE_S for answer in gathered.answers.values()):
+            return False
+        return not any(state.roster.islands[island].linked for island in gathered.members)
+
+    def _abandon(self, given_up: list[Round], reason: str) -> None:
+        """Take rounds back, the newest first. One before a round that goes on becomes void, so that the order stays."""
+        state = self._state
+        for gathered in reversed(given_up):
+            if gathered.t == state.launched:
+                self._closing.take_back(gathered, reason)
+            else:
+                self._closing.give_up(gathered, reason)
+
+    def _end(self, code: int, reason: str) -> None:
+        state = self._state
+        for member in sorted(state.roster.generations.values(), key=lambda m: m.island):
+            state.send(member, Stopping(state.session, member.generation, reason))
+        state.tape("stopped", reason=reason)
+        leave(state, code, reason)
+
+
+def leave(state: State, code: int, reason: str) -> None:
+    """End the process; nothing is handled after it."""
+    state.exited = True
+    state.log("info", f"the syncer ends: {reason}")
+    state.do(Exit(code, reason))

@@ -1,0 +1,232 @@
+"""One round: who may answer, who has, and whether it closes, waits or begins again.
+
+Knows no connections, no values and no effects. A round's members are the (island, generation) pairs present when the
+attempt began; a member whose generation ends without a complete answer leaves, and its slot waits for the island's next
+generation. A complete answer stays, whoever leaves.
+
+Invariants: an island has at most one answer; `pending` are the members without a complete answer, `owing` those of them
+from whom an answer can be expected by now; `complete` counts complete answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from swift_diloco.core.messages import ValueName
+from syncer.events import MergeFinished
+
+UPLOAD_IDLE_S = 5.0
+"""An upload without a new chunk for so long makes no progress: five times the interval at which progress is told."""
+
+
+class Stage(Enum):
+    """How far a round is."""
+
+    GATHERING = "gathering"
+    """Answers are taken."""
+    MERGING = "merging"
+    """Contributions are fixed; the result is being computed."""
+    READY = "ready"
+    """The result is there (or the round is void); it waits for its turn to be committed."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """An admitted push."""
+
+    push: str
+    island: int
+    generation: str
+    anchor: ValueName
+    lag: int
+    steps: int
+    tokens: int
+    capture_step: int
+    weight: float
+    complete: bool = False
+    payload_bytes: int = 0
+    progressed_at: float = 0.0
+
+    @property
+    def empty(self) -> bool:
+        """Nothing was learned: there is no upload and no anchor is spent."""
+        return self.steps == 0
+
+
+@dataclass(slots=True, eq=False)
+class Round:
+    """One attempt to collect what the islands learned on a fragment, for outer step `t`."""
+
+    t: int
+    fragment: int
+    launched_at: float
+    attempt: int = 1
+    stage: Stage = Stage.GATHERING
+    members: dict[int, str] = field(default_factory=dict)
+    pending: dict[int, None] = field(default_factory=dict)
+    owing: set[int] = field(default_factory=set)
+    vacant: set[int] = field(default_factory=set)
+    answers: dict[int, Answer] = field(default_factory=dict)
+    complete: int = 0
+    departed: int = 0
+    """Complete answers of islands that are no members any more."""
+    clock_at: float | None = None
+    """When the quorum clock started: K members owed an answer."""
+    quorum_at: float | None = None
+    """When K answers were complete."""
+    grace_s: float = 0.0
+    closed_at: float = 0.0
+    result: MergeFinished | None = None
+    """What the merge gave; None for a round that is void without one."""
+    void_reason: str = ""
+
+    @property
+    def present(self) -> int:
+        """Islands that have answered or still can."""
+        return len(self.members) + self.departed
+
+    def capture(self, members: Iterable[tuple[int, str]]) -> None:
+        """Begin an attempt with these members."""
+        self.members = dict(members)
+        self.pending = dict.fromkeys(self.members)
+        self.owing, self.vacant, self.answers = set(), set(), {}
+        self.complete = self.departed = 0
+        self.clock_at = self.quorum_at = None
+
+    def owe(self, island: int) -> None:
+        """A member has trained long enough to answer."""
+        if island in self.pending:
+            self.owing.add(island)
+
+    def admit(self, answer: Answer) -> None:
+        """Take an offer; an empty one is complete at once."""
+        assert answer.island in self.pending and answer.island not in self.answers
+        self.answers[answer.island] = answer
+        self.owing.add(answer.island)
+
+    def finish(self, island: int, payload_bytes: int) -> Answer:
+        """An answer is complete."""
+        answer = self.answers[island]
+        assert not answer.complete
+        answer.complete, answer.payload_bytes = True, payload_bytes
+        self.complete += 1
+        del self.pending[island]
+        self.owing.discard(island)
+        return answer
+
+    def withdraw(self, island: int) -> Answer:
+        """An answer that is not complete is taken back; its island may answer again."""
+        answer = self.answers.pop(island)
+        assert not answer.complete
+        return answer
+
+    def leave(self, island: int, generation: str) -> None:
+        """A generation ended. What it had completed stays."""
+        if self.members.get(island) != generation:
+            return
+        del self.members[island]
+        self.owing.discard(island)
+        if island in self.pending:
+            del self.pending[island]
+            self.vacant.add(island)
+        else:
+            self.departed += 1
+
+    def fill(self, island: int, generation: str) -> bool:
+        """Give a vacated slot to the island's next generation; whether there was one."""
+        if island not in self.vacant:
+            return False
+        self.vacant.remove(island)
+        self.members[island] = generation
+        self.pending[island] = None
+        return True
+
+    def note(self, k: int, now: float) -> bool:
+        """Start or stop the quorum clock and mark the quorum; whether the quorum was reached just now."""
+        if self.complete < k:
+            self.quorum_at = None
+            if self.complete + len(self.owing) < k:
+                self.clock_at = None
+            elif self.clock_at is None:
+                self.clock_at = now
+            return False
+        if self.clock_at is None:
+            self.clock_at = now
+        reached = self.quorum_at is None
+        if reached:
+            self.quorum_at = now
+        return reached
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        complete = {i for i, answer in self.answers.items() if answer.complete}
+        assert self.complete == len(complete)
+        assert self.departed == len(complete - set(self.members))
+        assert not self.vacant & set(self.members) and not self.vacant & complete
+        if self.stage is Stage.GATHERING:
+            assert set(self.pending) == set(self.members) - complete
+            assert set(self.answers) - complete <= set(self.pending)
+            assert self.owing <= set(self.pending)
+
+
+class Action(Enum):
+    """What becomes of a gathering round."""
+
+    WAIT = "wait"
+    """Nothing until something happens or the verdict's time comes."""
+    CLOSE = "close"
+    """Merge what is complete."""
+    RESTART = "restart"
+    """Drop partial answers and begin the next attempt with the members of then."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A decision about a round, when to decide again at the latest, and why."""
+
+    action: Action
+    reason: str
+    due: float | None = None
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a round waits, and whether enough members are there to begin it again."""
+
+    quorum_timeout_s: float
+    upload_grace_s: float
+    enough: bool
+
+
+def judge(gathering: Round, k: int, patience: Patience, now: float) -> Verdict:
+    """Decide about a gathering round whose clocks were noted for this `k` and `now`."""
+    if gathering.complete >= k:
+        return _judge_quorate(gathering, patience, now)
+    if gathering.present < k:
+        action = Action.RESTART if patience.enough else Action.WAIT
+        return Verdict(action, f"only {gathering.present} of its islands are left and {k} answers are needed")
+    if gathering.clock_at is None:
+        return Verdict(Action.WAIT, f"{gathering.complete} of {k} answers")
+    due = gathering.clock_at + patience.quorum_timeout_s
+    if now < due:
+        return Verdict(Action.WAIT, f"{gathering.complete} of {k} answers", due)
+    action = Action.RESTART if patience.enough else Action.WAIT
+    return Verdict(action, f"only {gathering.complete} of {k} answers within {patience.quorum_timeout_s:g} s")
+
+
+def _judge_quorate(gathering: Round, patience: Patience, now: float) -> Verdict:
+    """The same for a round that has its quorum."""
+    if not gathering.pending:
+        return Verdict(Action.CLOSE, "all islands have answered")
+    assert gathering.quorum_at is not None
+    over = gathering.quorum_at + gathering.grace_s
+    if now < over:
+        return Verdict(Action.WAIT, "grace after the quorum", over)
+    moving = [answer.progressed_at for answer in gathering.answers.values() if not answer.complete]
+    if moving:
+        due = min(max(moving) + UPLOAD_IDLE_S, over + patience.upload_grace_s)
+        if now < due:
+            return Verdict(Action.WAIT, "uploads that make progress", due)
+    return Verdict(Action.CLOSE, "the grace after the quorum is over")

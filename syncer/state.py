@@ -1,0 +1,118 @@
+"""What the parts of the coordinator share: the settings, who is there, which rounds are open, and the effects collected
+while one event is handled.
+
+Knows no rules beyond counting: those are in `joining`, `initial`, `gathering`, `closing` and `finish`, which change it.
+
+Invariants: the open rounds are outer steps `committed + 1 … launched`, in order and on distinct fragments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from swift_diloco.core.layout import FragmentPlan, Layout
+from swift_diloco.core.messages import SyncerMessage, ValueName
+from swift_diloco.core.settings import SyncerSettings
+from syncer.deadlines import Deadlines
+from syncer.events import Effect, Log, Send, WriteTape
+from syncer.pacing import pipeline_of, quorum_of
+from syncer.roster import Member, Roster
+from syncer.rounds import Round
+from syncer.values import HeldAnchors, Values
+
+
+@dataclass(eq=False)
+class State:
+    """The coordinator's memory."""
+
+    settings: SyncerSettings
+    session: str
+    tokens: Callable[[], str]
+    now: float = 0.0
+    effects: list[Effect] = field(default_factory=list)
+    roster: Roster = field(default_factory=Roster)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    held: HeldAnchors = field(default_factory=HeldAnchors)
+    layout: Layout | None = None
+    plan: FragmentPlan | None = None
+    run: str = ""
+    values: Values | None = None
+    rounds: dict[int, Round] = field(default_factory=dict)
+    uploads: dict[str, tuple[Round, int]] = field(default_factory=dict)
+    """Uploads of pushes that are not complete: their round and island."""
+    launched: int = 0
+    committed: int = 0
+    launched_at: float = float("-inf")
+    sync_s: float = 0.0
+    """How long the last merge took."""
+    goal: int | None = None
+    """Outer step with which the run ends; set while every member is done."""
+    final: tuple[ValueName, ...] = ()
+    """The final cut."""
+    unsaved: set[int] = field(default_factory=set)
+    """Islands of the final cut that have not said Saved."""
+    paused: bool = False
+    stopping: bool = False
+    exited: bool = False
+
+    @property
+    def fragments(self) -> int:
+        """P."""
+        assert self.plan is not None
+        return len(self.plan)
+
+    @property
+    def pipeline(self) -> int:
+        """Most rounds open at once."""
+        return pipeline_of(self.settings.pipeline, self.fragments, self.settings.sync_every_steps)
+
+    @property
+    def enough(self) -> bool:
+        """Whether an outer step may be taken at all."""
+        return len(self.roster.members) >= self.settings.min_islands
+
+    @property
+    def expected(self) -> int:
+        """Islands needed for a cold start."""
+        return max(self.settings.expected_islands, self.settings.min_islands)
+
+    def quorum(self, present: int) -> int:
+        """K for a round of `present` islands."""
+        return quorum_of(self.settings.quorum, self.settings.min_islands, present)
+
+    def send(self, member: Member, message: SyncerMessage) -> None:
+        """Send to an island, unless its control link is known to be closed."""
+        if member.linked:
+            self.effects.append(Send(member.peer, message))
+
+    def send_to(self, island: int, generation: str, message: SyncerMessage) -> None:
+        """Send to a generation if it is still there."""
+        member = self.roster.islands.get(island)
+        if member is not None and member.generation == generation:
+            self.send(member, message)
+
+    def do(self, effect: Effect) -> None:
+        """Want an effect."""
+        self.effects.append(effect)
+
+    def tape(self, event: str, **fields: object) -> None:
+        """Want a line on the event tape."""
+        self.effects.append(WriteTape(event, fields))
+
+    def log(self, level: str, text: str) -> None:
+        """Want people told."""
+        self.effects.append(Log(level, text))
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        self.roster.validate()
+        assert list(self.rounds) == list(range(self.committed + 1, self.launched + 1)), "rounds are not contiguous"
+        assert len({r.fragment for r in self.rounds.values()}) == len(self.rounds), "two rounds on one fragment"
+        for t, each in self.rounds.items():
+            assert each.t == t
+            each.validate()
+        arriving = {
+            answer.push for each in self.rounds.values() for answer in each.answers.values() if not answer.complete
+        }
+        assert set(self.uploads) == arriving, "uploads and answers differ"

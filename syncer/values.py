@@ -1,0 +1,104 @@
+"""Names of the published values: the present one of each fragment, what came before, and which anchors are spent.
+
+Knows names only, never bytes. `Values` is the history that the syncer's state descends from; `HeldAnchors` is the
+memory by which one delta per island and anchor is taken, whatever the island forgets.
+
+Invariants: versions of a fragment only grow; an anchor is gathered, merged or not held; a merged one is never released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from swift_diloco.core.messages import ValueName
+
+HISTORY_MAX = 4096
+"""Past values remembered per fragment (names): a fortnight of five-minute rounds; older anchors count as forked."""
+
+MERGED_KEPT = 8
+"""Merged anchors remembered per island and fragment (names). Older ones are covered by their version number."""
+
+
+class Standing(Enum):
+    """Where an anchor stands, seen from the syncer's history."""
+
+    SAME = "same"
+    """It is the present value."""
+    BEHIND = "behind"
+    """It was the present value once."""
+    NEWER = "newer"
+    """Its number is above the present one."""
+    FORKED = "forked"
+    """It was never published in this history."""
+
+
+class Values:
+    """The values of every fragment in order of publication."""
+
+    def __init__(self, initial: Sequence[ValueName]) -> None:
+        self.present: list[ValueName] = list(initial)
+        self._order: list[dict[ValueName, int]] = [{name: 0} for name in initial]
+
+    def publish(self, name: ValueName) -> None:
+        """A fragment has a new present value."""
+        old = self.present[name.fragment]
+        assert name.version > old.version, f"{name} published after {old}"
+        order = self._order[name.fragment]
+        order[name] = order[old] + 1
+        self.present[name.fragment] = name
+        if len(order) > HISTORY_MAX:
+            del order[next(iter(order))]
+
+    def standing(self, anchor: ValueName) -> Standing:
+        """Where an anchor of a known fragment stands."""
+        present = self.present[anchor.fragment]
+        if anchor == present:
+            return Standing.SAME
+        if anchor in self._order[anchor.fragment]:
+            return Standing.BEHIND
+        return Standing.NEWER if anchor.version > present.version else Standing.FORKED
+
+    def lag(self, anchor: ValueName) -> int:
+        """Versions of its fragment published since an anchor of the history."""
+        order = self._order[anchor.fragment]
+        return order[self.present[anchor.fragment]] - order[anchor]
+
+
+class HeldAnchors:
+    """Which anchors of which island the syncer holds a delta from."""
+
+    def __init__(self) -> None:
+        self._gathered: dict[int, set[ValueName]] = {}
+        self._merged: dict[int, dict[int, list[ValueName]]] = {}
+
+    def holds(self, island: int, anchor: ValueName) -> bool:
+        """Whether a delta from this anchor was taken. Anchors older than all that are remembered count as held."""
+        if anchor in self._gathered.get(island, ()):
+            return True
+        merged = self._merged.get(island, {}).get(anchor.fragment, [])
+        return anchor in merged or (len(merged) == MERGED_KEPT and anchor.version < merged[0].version)
+
+    def gather(self, island: int, anchor: ValueName) -> None:
+        """A push from this anchor was admitted."""
+        self._gathered.setdefault(island, set()).add(anchor)
+
+    def release(self, island: int, anchor: ValueName) -> None:
+        """The push from this anchor was dropped before it was merged."""
+        self._gathered[island].remove(anchor)
+
+    def merge(self, island: int, anchor: ValueName) -> None:
+        """The push from this anchor is in the global value."""
+        self.release(island, anchor)
+        merged = self._merged.setdefault(island, {}).setdefault(anchor.fragment, [])
+        merged.append(anchor)
+        del merged[:-MERGED_KEPT]
+
+    def names(self, island: int) -> tuple[ValueName, ...]:
+        """Every held anchor of an island that is remembered, in order."""
+        merged = [name for names in self._merged.get(island, {}).values() for name in names]
+        return tuple(sorted([*merged, *self._gathered.get(island, ())]))
+
+    def gathered(self, island: int) -> frozenset[ValueName]:
+        """Anchors of an island whose deltas are not merged yet."""
+        return frozenset(self._gathered.get(island, ()))

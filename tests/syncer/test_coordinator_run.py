@@ -1,0 +1,173 @@
+"""One run from the first Hello to the exit, with every effect named in order."""
+
+from __future__ import annotations
+
+from swift_diloco.core.layout import FragmentPlan
+from swift_diloco.core.messages import (
+    Contract,
+    FinalCut,
+    InitWanted,
+    Joined,
+    Outcome,
+    Pull,
+    PushAnswer,
+    RankWelcome,
+    ValueName,
+    Welcome,
+)
+from syncer.events import (
+    AdoptInit,
+    AdoptLayout,
+    Commit,
+    Exit,
+    InitAdopted,
+    Log,
+    Merge,
+    Merging,
+    OpenUpload,
+    Received,
+    RegisterRank,
+    Send,
+    UploadCompleted,
+    WriteTape,
+)
+from tests.syncer.desk import SESSION, Desk, bulk, control, initial_names
+
+
+def test_cold_start_asks_island_0_once_all_expected_are_there() -> None:
+    desk = Desk(expected_islands=2, island_lease_s=60)
+    plan = FragmentPlan(((0,), (1,)))
+    contract = Contract(sync_every_steps=1, island_lease_s=60.0)
+    assert desk.join(1) == [
+        AdoptLayout(desk.layout, plan),
+        Send(control(1), Welcome(SESSION, "k1", "nonce-1", "k2", "", contract, plan)),
+        RegisterRank("k1", 1, 0, bulk(1), desk.boxes()),
+        Send(bulk(1), RankWelcome(SESSION, "k1", 0)),
+        Send(control(1), Joined(SESSION, "k1")),
+        WriteTape("joined", {"island": 1, "generation": "k1", "reason": ""}),
+    ]
+    assert desk.brain.waiting_for() == "islands to join (1 of 2 are here)"
+    assert desk.join(0)[-4:] == [
+        WriteTape("joined", {"island": 0, "generation": "k3", "reason": ""}),
+        OpenUpload("k3.init-1-0", "k3", 0, "f32"),
+        OpenUpload("k3.init-1-1", "k3", 1, "f32"),
+        Send(control(0), InitWanted(SESSION, "k3", ("k3.init-1-0", "k3.init-1-1"))),
+    ]
+    assert desk.brain.waiting_for() == "the initial values of island 0"
+    assert desk.take(UploadCompleted("k3.init-1-1", 16)) == []
+    assert desk.take(UploadCompleted("k3.init-1-0", 16)) == [AdoptInit(("k3.init-1-0", "k3.init-1-1"))]
+
+
+def test_rounds_open_on_every_fragment_when_the_initial_values_are_adopted() -> None:
+    desk = Desk(expected_islands=2)
+    desk.join(0)
+    desk.join(1)
+    for fragment in range(2):
+        desk.take(UploadCompleted(f"k1.init-1-{fragment}", 16))
+    fragments = [{"id": f, "tensors": 1, "elements": 4, "bytes": 16} for f in range(2)]
+    assert desk.take(InitAdopted(initial_names(2))) == [
+        WriteTape("init", {"run": "k5", "fragments": fragments, "layout": desk.layout.fingerprint}),
+        Send(control(0), Pull(SESSION, "k1", 1, 0, 1)),
+        Send(control(1), Pull(SESSION, "k3", 1, 0, 1)),
+        Send(control(0), Pull(SESSION, "k1", 2, 1, 1)),
+        Send(control(1), Pull(SESSION, "k3", 2, 1, 1)),
+    ]
+
+
+def test_a_round_merges_its_answers_in_island_order_and_commits() -> None:
+    desk = Desk(quorum=2)
+    desk.ready(2)
+    later = desk.offer_of(1, 1, steps=1, tokens=10)
+    assert desk.take(Received(control(1), later)) == [OpenUpload(later.push, "k3", 0, "f32")]
+    assert desk.take(UploadCompleted(later.push, 7)) == [
+        Send(control(1), PushAnswer(SESSION, "k3", later.push, Outcome.HELD))
+    ]
+    desk.now = 4.0
+    first = desk.offer(0, 1, steps=2, tokens=10)
+    assert desk.take(UploadCompleted(first, 9)) == [
+        Send(control(0), PushAnswer(SESSION, "k1", first, Outcome.HELD)),
+        Merge(1, 1, 0, (Merging(0, first, 50.0), Merging(1, later.push, 100.0))),
+    ]
+    desk.now = 5.0
+    name = ValueName(0, 1, "digest-1")
+    line = {
+        "t": 1,
+        "fragment": 0,
+        "version": 1,
+        "digest": "digest-1",
+        "void": False,
+        "contributions": [
+            {
+                "island": island,
+                "generation": generation,
+                "push": push,
+                "base_version": 0,
+                "lag": 0,
+                "steps": steps,
+                "tokens": 10,
+                "weight": weight,
+                "bytes": size,
+                "capture_step": 2,
+            }
+            for island, generation, push, steps, weight, size in (
+                (0, "k1", first, 2, 50.0, 9),
+                (1, "k3", later.push, 1, 100.0, 7),
+            )
+        ],
+        "offenders": [],
+        "quorum_s": 4.0,
+        "round_s": 5.0,
+        "merge_s": 0.5,
+    }
+    assert desk.merged(1) == [
+        WriteTape("commit", line),
+        Commit(1, name, (first, later.push)),
+        Send(control(0), Pull(SESSION, "k1", 3, 0, 1)),
+        Send(control(1), Pull(SESSION, "k3", 3, 0, 1)),
+    ]
+
+
+def test_a_run_ends_with_one_round_per_fragment_the_final_cut_and_exit() -> None:
+    desk = Desk(min_islands=2)
+    desk.ready(2)
+    for t in (1, 2):
+        desk.push(0, t)
+        desk.push(1, t)
+        desk.merged(t)
+    desk.done(0)
+    assert desk.brain.status()["phase"] == "training"
+    desk.done(1)
+    assert desk.brain.status()["phase"] == "finishing"
+    assert desk.pulled(0) == [(1, 1), (2, 1), (3, 1), (4, 1)]
+    for t in (3, 4):
+        desk.push(0, t)
+        desk.empty(1, t)
+        desk.merged(t)
+    assert desk.pulled(0) == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1)]
+    desk.empty(0, 5)
+    desk.empty(1, 5)
+    desk.empty(0, 6)
+    ending = desk.empty(1, 6)
+    cut = (ValueName(0, 3, "digest-3"), ValueName(1, 4, "digest-4"))
+    assert ending[-3:] == [
+        WriteTape("final", {"t": 6, "versions": [3, 4]}),
+        Send(control(0), FinalCut(SESSION, "k1", cut)),
+        Send(control(1), FinalCut(SESSION, "k3", cut)),
+    ]
+    assert desk.brain.waiting_for() == "islands 0, 1 to save the final cut"
+    assert desk.installed(0) == []
+    assert desk.saved(1) == []
+    assert desk.saved(0) == [Exit(0, "every island has saved the final cut")]
+    assert desk.commits() == [(1, 0), (2, 1), (3, 0), (4, 1)]
+    assert desk.beat(0, 200) == [] and desk.brain.next_wakeup is None
+
+
+def test_who_is_waited_for_is_told_once_per_change() -> None:
+    desk = Desk()
+    desk.ready(2)
+    talk = [e.text for e in desk.effects if isinstance(e, Log) and e.text.startswith("waiting for")]
+    assert talk == [
+        "waiting for islands to join (0 of 1 are here)",
+        "waiting for the initial values of island 0",
+        "waiting for islands 0, 1 to answer outer step 1 (fragment 0)",
+    ]

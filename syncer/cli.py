@@ -37,6 +37,9 @@ checkpoint takes, shorter than somebody would like to find a forgotten process a
 THREADS_MAX = 16
 """Threads of the arithmetic; beyond this the memory, not the cores, is the limit."""
 
+TOKEN_BYTES = 8
+"""Random bytes in a session, generation or join token: 64 bits do not meet by chance."""
+
 log = logging.getLogger("syncer")
 
 
@@ -55,7 +58,7 @@ def serve(settings: SyncerSettings) -> int:
     outer = outer_settings(settings)
     start_logging(settings.log_level)
     run_dir = Path(settings.run_dir).absolute()
-    session = secrets.token_hex(8)
+    session = new_token()
     with RunFolder(run_dir) as folder, Tape(Path(settings.tape or run_dir / TAPE_FILE)) as tape:
         endpoint = Endpoint()
         address = endpoint.bind(settings.bind)
@@ -63,7 +66,8 @@ def serve(settings: SyncerSettings) -> int:
             with ThreadPoolExecutor(min(os.cpu_count() or 1, THREADS_MAX), thread_name_prefix="numbers") as threads:
                 state = GlobalState(outer, settings.merge == "avg", threads)
                 files = Files(tape, StatusFile(run_dir / STATUS_FILE), {"address": address, "pid": os.getpid()})
-                server = Server(Coordinator(settings, session=session), session, state, endpoint, files)
+                brain = Coordinator(settings, session=session, tokens=new_token)
+                server = Server(brain, session, state, endpoint, files)
                 server.pinned_max = settings.pinned_fragments_max
                 if settings.embedded:
                     server.orphan_timeout_s = EMBEDDED_ORPHAN_TIMEOUT_S
@@ -75,6 +79,11 @@ def serve(settings: SyncerSettings) -> int:
             endpoint.close()
     log.info("ended: %s", outcome.reason)
     return outcome.code
+
+
+def new_token() -> str:
+    """A text that nobody can guess and that never comes again."""
+    return secrets.token_hex(TOKEN_BYTES)
 
 
 def check_bind(settings: SyncerSettings) -> None:

@@ -28,11 +28,22 @@ class Anchor:
     """A delta from this anchor is on its way or held: no second one may be measured from it."""
     settled: bool = True
     """The syncer answered the push (or there is none)."""
+    pushed_steps: int = 0
+    """`steps` at the capture of the push; 0 while the anchor is not spent."""
+    pushed_tokens: int = 0
+    """`tokens` at the capture of the push."""
 
     def installed(self, name: ValueName) -> None:
         """A new value was written into the model: counting starts again."""
         self.name, self.steps, self.tokens = name, 0, 0
-        self.push, self.spent, self.settled = None, False, True
+        self._free()
+
+    def carried(self, name: ValueName) -> None:
+        """A new value was written with the progress since the capture on top: only that is counted from now on."""
+        self.name = name
+        self.steps -= self.pushed_steps
+        self.tokens -= self.pushed_tokens
+        self._free()
 
     def renamed(self, name: ValueName) -> None:
         """The same values got a (new) name; nothing was written, so the counters stay."""
@@ -41,7 +52,8 @@ class Anchor:
     def rebased(self, name: ValueName) -> None:
         """Local progress was carried onto a new value: the counters stay, the delta may be measured (again) from
         there."""
-        self.name, self.push, self.spent, self.settled = name, None, False, True
+        self.name = name
+        self._free()
 
     def count(self, tokens: int) -> None:
         """One more successful local step."""
@@ -53,17 +65,24 @@ class Anchor:
         """A delta was captured and offered."""
         assert not self.spent and self.name is not None, f"second push {push} from {self.name} after {self.push}"
         self.push, self.spent, self.settled = push, True, False
+        self.pushed_steps, self.pushed_tokens = self.steps, self.tokens
 
     def answered(self, push: str, *, spent: bool) -> None:
         """The syncer's answer to `push`; an answer to another push changes nothing."""
         if push == self.push:
-            self.spent, self.settled = spent, True
+            self.settled = True
+            if not spent:
+                self._free()
 
     def told(self, held: bool) -> None:
         """A Welcome says whether the syncer holds a delta from this anchor; that settles a push of unknown fate."""
         self.spent, self.settled = held, True
         if not held:
-            self.push = None
+            self._free()
+
+    def _free(self) -> None:
+        self.push, self.spent, self.settled = None, False, True
+        self.pushed_steps, self.pushed_tokens = 0, 0
 
     def validate(self) -> None:
         assert self.name is not None or (self.steps == 0 and not self.spent), self

@@ -22,6 +22,9 @@ class Align(Enum):
     """alpha · local + (1 − alpha) · global."""
     SHIFT = "shift"
     """Global + (local − old anchor): local progress since the anchor is kept."""
+    CARRY = "carry"
+    """Global + (local − what was captured): progress since the capture is kept, what was pushed is in the global
+    value."""
     ANCHOR = "anchor"
     """The value is the anchor the island holds: written again without a download."""
 

@@ -316,7 +316,7 @@ class Island:
             case events.ForgetUpload(push, arrived):
                 values = self._bulk.forget(push) if self._bulk is not None else None
                 if values is not None and arrived:
-                    self.buffers.give(values)
+                    self.values.free(values)
             case events.StopTraining(reason):
                 self._verdict = Verdict(stop=True, reason=reason)
                 self._log("info", f"training ends here: {reason}")
@@ -360,7 +360,7 @@ class Island:
                 self._bulk.offer(upload, values)
 
     def _capture(self, push: str, fragment: int) -> None:
-        delta = self.values.capture(fragment)
+        delta = self.values.capture(fragment, keep=self.session.contract.align == "carry")
         if self._bulk is not None and delta.size:
             self._bulk.offer(push, delta)
 

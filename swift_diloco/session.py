@@ -339,9 +339,13 @@ class Session:
             anchor.installed(name)
             self._final_written.add(fragment)
             return Install(name, Align.OVERWRITE)
-        if rebase:
+        carry = self.contract.align == "carry"
+        if rebase or (carry and not anchor.spent):
             anchor.rebased(name)
             return Install(name, Align.SHIFT)
+        if carry and anchor.push is not None:
+            anchor.carried(name)
+            return Install(name, Align.CARRY)
         anchor.installed(name)
         if self.contract.align == "blend":
             return Install(name, Align.BLEND, self.contract.alpha)

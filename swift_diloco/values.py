@@ -36,6 +36,7 @@ class AnchorStore:
         self._pieces = pieces
         self._buffers = buffers
         self._anchors: dict[int, Values] = {}
+        self._captured: dict[int, Values] = {}
 
     def anchor(self, fragment: int) -> Values:
         """The raw global values last installed."""
@@ -47,11 +48,18 @@ class AnchorStore:
             self._anchors[fragment] = self._local(fragment)
         return self._anchors[fragment]
 
-    def capture(self, fragment: int) -> Values:
-        """Local minus anchor, in a buffer of its own."""
+    def capture(self, fragment: int, *, keep: bool = False) -> Values:
+        """Local minus anchor, in a buffer of its own; kept for an install that carries the progress made since."""
         delta = self._local(fragment)
         tensor_of(delta).sub_(tensor_of(self._anchors[fragment]))
+        if keep:
+            self._captured[fragment] = delta
         return delta
+
+    def free(self, values: Values) -> None:
+        """A captured delta that is not needed for an upload any more."""
+        if not any(kept is values for kept in self._captured.values()):
+            self._buffers.give(values)
 
     def install(self, arrivals: Sequence[Arrival]) -> None:
         """Write values into the model in one go; each becomes its fragment's anchor. Collective over the ranks."""
@@ -61,6 +69,7 @@ class AnchorStore:
             blended = written[arrival.fragment]
             if blended is not arrival.values:
                 self._buffers.give(blended)
+            self._captured.pop(arrival.fragment, None)
             old = self._anchors.get(arrival.fragment)
             self._anchors[arrival.fragment] = arrival.values
             if old is not None and old is not arrival.values:
@@ -79,7 +88,10 @@ class AnchorStore:
         if arrival.align is Align.BLEND:
             local.mul_(arrival.alpha).add_(new * (1.0 - arrival.alpha))
         else:
-            _shift(local, tensor_of(self._anchors[arrival.fragment]), new)
+            old = tensor_of(self._anchors[arrival.fragment])
+            if arrival.align is Align.CARRY:
+                old = old + tensor_of(self._captured[arrival.fragment])
+            _shift(local, old, new)
         return local_values
 
 

@@ -270,6 +270,28 @@ def test_blend_keeps_the_contracts_share_of_the_local_value() -> None:
     assert world.boundary(v1) == [Install(v1, Align.BLEND, 0.25)]
 
 
+def test_carry_counts_only_the_steps_since_the_capture() -> None:
+    world = World(Contract(sync_every_steps=3, align="carry")).training()
+    world.pull()
+    for _ in range(3):
+        world.step()
+    world.boundary()
+    world.step(tokens=7)
+    v1 = ValueName(0, 1, "a1")
+    world.hear(published(v1))
+    assert world.boundary(v1) == [Install(v1, Align.CARRY)]
+    assert (world.session.anchors[0].steps, world.session.anchors[0].tokens) == (1, 7)
+
+
+def test_carry_keeps_everything_when_nothing_was_pushed() -> None:
+    world = World(Contract(sync_every_steps=3, align="carry")).training()
+    world.step(tokens=7)
+    v1 = ValueName(0, 1, "a1")
+    world.hear(published(v1))
+    assert world.boundary(v1) == [Install(v1, Align.SHIFT)]
+    assert (world.session.anchors[0].steps, world.session.anchors[0].tokens) == (1, 7)
+
+
 # -- losing and finding the syncer -------------------------------------------------------------------------------------
 
 

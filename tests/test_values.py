@@ -79,6 +79,15 @@ def test_shift_keeps_the_bits_of_elements_whose_global_value_did_not_change(rank
     assert rank.local()[0] == np.float32(5.0) + (np.float32(1e-9) - np.float32(1.0))
 
 
+def test_carry_keeps_only_the_progress_since_the_capture(rank: Rank) -> None:
+    rank.model.train(lr=0.5)  # 2.0: progress 1.0 is pushed
+    rank.store.capture(0, keep=True)
+    rank.model.train(lr=0.5)  # 2.5: progress 0.5 since
+    rank.install(rank.stream(10.0), Align.CARRY)
+    assert np.array_equal(rank.local(), rank.stream(10.5))
+    assert np.array_equal(rank.store.capture(0), rank.stream(0.5))
+
+
 def test_all_values_of_one_boundary_are_written_in_one_go(rank: Rank) -> None:
     other = np.full(rank.pieces.elements(1), 4.0, dtype=np.float32)
     rank.store.install(

@@ -16,8 +16,10 @@ from typing import IO
 
 from swift_diloco.quickstart.errors import QuickstartError
 
-MARK = "YETO_DILOCO_INTERNAL_QUICKSTART"
-"""Environment variable by which a run knows its own, also those that detached into sessions of their own."""
+MARK = "SWIFT_DILOCO_QUICKSTART"
+"""Environment variable by which a run knows its own, also those that detached into sessions of their own.
+
+Not YETO_DILOCO_…: an island hands none of those on to the syncer that it starts."""
 
 POLL_S = 0.2
 """How often processes are looked at."""
@@ -35,12 +37,20 @@ TAIL_BYTES_MAX = 8 * 1024
 
 @dataclass(frozen=True)
 class Command:
-    """One process to run: its name, what is run, what its environment has beyond ours, and where its output goes."""
+    """One process to run."""
 
     name: str
     argv: tuple[str, ...]
     log: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
+    """Where its output goes, both streams."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What is set for it in the environment."""
+    base: Mapping[str, str] = field(default_factory=dict)
+    """The rest of its environment."""
+
+    def typed(self) -> list[str]:
+        """The command as a user can type it: `env NAME=value … program …`."""
+        return ["env", *(f"{name}={value}" for name, value in self.variables.items()), *self.argv]
 
 
 class ProcessFailed(QuickstartError):
@@ -99,7 +109,7 @@ class Supervisor:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**command.environment, MARK: self._token},
+            env={**command.base, **command.variables, MARK: self._token},
             start_new_session=True,
         )
 

@@ -87,7 +87,7 @@ def measured(**changes: Any) -> Measured:
 def facts() -> Facts:
     """The set-up of a run, with a command that HTML must escape."""
     commands = {"island-0": ("megatron", "sft", "--system", "<b>&</b>"), "alone": ("megatron", "sft")}
-    return Facts(parameters=1234567, examples=4463, held_out_examples=256, commands=commands, seconds=123.45)
+    return Facts(parameters=1234567, examples=4463, held_out_examples=256, commands=commands, seconds=120.04)
 
 
 def write_lines(path: Path, rows: Iterable[Row]) -> None:

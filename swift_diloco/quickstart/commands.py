@@ -1,0 +1,156 @@
+"""The command lines of the quickstart: what a user would type for two islands and for one alone.
+
+It knows flags of ms-swift and our own, and opens nothing but a port number. Invariant: the command lines of island 0
+and of the island alone differ only in the `--plugin`/`--diloco_*` part and the output folder.
+"""
+
+import os
+import shlex
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from swift_diloco.core.errors import UserError
+from swift_diloco.quickstart.folder import RunFolder
+from swift_diloco.quickstart.jobs import Command
+from swift_diloco.quickstart.model import SWIFT_TEMPLATE
+
+LOOPBACK = "127.0.0.1"
+
+SEQUENCE_TOKENS = 192
+"""Longest example in tokens, with room: answers have at most 240 letters."""
+
+OTHERS_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "NNODES", "NODE_RANK")
+"""What a surrounding torchrun may have set, and a job of our own must not inherit."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the jobs train: tuned so that all of it takes minutes on two cores and the loss falls clearly."""
+
+    steps: int
+    islands: int = 2
+    batch: int = 16
+    learning_rate: float = 3e-3
+    sync_every_steps: int = 12
+    fragments: int = 4
+
+
+def megatron_program() -> str:
+    """Path of ms-swift's `megatron` command, of this very Python's environment if it has one."""
+    beside = Path(sys.executable).with_name("megatron")
+    found = str(beside) if beside.exists() else shutil.which("megatron")
+    if found is None:
+        raise UserError("ms-swift's `megatron` command is not installed; run: pip install 'swift-diloco[cpu]'")
+    return found
+
+
+def free_port() -> int:
+    """A port that is free now (torchrun's rendezvous wants a number before it starts)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def job_variables() -> dict[str, str]:
+    """What a job has in its environment beyond what the user's shell has: one rank, one thread, no network."""
+    return {
+        "NPROC_PER_NODE": "1",
+        "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "YETO_DILOCO_PLATFORM": "cpu",
+    }
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment without another job's rank and without settings of another DiLoCo run."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in OTHERS_VARIABLES and not name.startswith("YETO_DILOCO_")
+    }
+
+
+def training_flags(folder: RunFolder, recipe: Recipe, shard: int, job: str) -> list[str]:
+    """What every job has in common: model, data, optimizer, where it saves."""
+    flags: dict[str, object] = {
+        "model": folder.model,
+        "model_type": "qwen3",
+        "template": SWIFT_TEMPLATE,
+        "check_model": "false",
+        "dataset": folder.shard(shard),
+        "split_dataset_ratio": 0,
+        "max_length": SEQUENCE_TOKENS,
+        "dataloader_num_workers": 0,
+        "tuner_type": "full",
+        "finetune": "true",
+        "train_iters": recipe.steps,
+        "micro_batch_size": recipe.batch,
+        "global_batch_size": recipe.batch,
+        "lr": recipe.learning_rate,
+        "logging_steps": 1,
+        "output_dir": folder.output(job),
+        "add_version": "false",
+        "save_steps": recipe.steps,
+        "save_safetensors": "true",
+        "no_save_optim": "true",
+    }
+    return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+
+
+def syncer_arguments(recipe: Recipe) -> str:
+    """The command line of the embedded syncer: fine-tuning settings, every island in every round."""
+    flags: dict[str, object] = {
+        "bind": f"tcp://{LOOPBACK}:0",
+        "expected-islands": recipe.islands,
+        "min-islands": recipe.islands,
+        "quorum": recipe.islands,
+        "sync-every-steps": recipe.sync_every_steps,
+        "fragments": recipe.fragments,
+        "outer-lr": 1.0,
+        "outer-momentum": 0.0,
+    }
+    return shlex.join([word for name, value in flags.items() for word in (f"--{name}", str(value))])
+
+
+def diloco_flags(folder: RunFolder, recipe: Recipe, island: int, syncer: str) -> list[str]:
+    """What makes a plain job an island."""
+    flags = ["--plugin", "diloco", "--diloco_island_id", str(island), "--diloco_syncer", syncer]
+    if syncer == "embedded":
+        flags += ["--diloco_run_dir", str(folder.syncer), "--diloco_syncer_args", syncer_arguments(recipe)]
+    return flags
+
+
+def island_name(island: int) -> str:
+    """The job's name: of its output folder, its log, and in the report."""
+    return f"island-{island}"
+
+
+ALONE = "alone"
+
+
+def island_command(folder: RunFolder, recipe: Recipe, island: int, syncer: str) -> Command:
+    """One island; `syncer` is `embedded` or the address of the one that runs already."""
+    name = island_name(island)
+    words = training_flags(folder, recipe, island, name) + diloco_flags(folder, recipe, island, syncer)
+    return _command(folder, name, words)
+
+
+def alone_command(folder: RunFolder, recipe: Recipe) -> Command:
+    """Island 0's data and number of steps, without the others and without the plugin."""
+    return _command(folder, ALONE, training_flags(folder, recipe, 0, ALONE))
+
+
+def _command(folder: RunFolder, name: str, words: list[str]) -> Command:
+    return Command(
+        name=name,
+        argv=(megatron_program(), "sft", *words),
+        log=folder.log(name),
+        variables=job_variables(),
+        base=inherited(os.environ),
+    )

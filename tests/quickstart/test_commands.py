@@ -1,0 +1,72 @@
+"""commands.py: what is run."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from swift_diloco.core.errors import UserError
+from swift_diloco.core.settings import parse_syncer_argv
+from swift_diloco.quickstart import commands
+from swift_diloco.quickstart.commands import Recipe
+from swift_diloco.quickstart.folder import RunFolder
+
+FOLDER = RunFolder(Path("/run"))
+RECIPE = Recipe(steps=40, islands=3)
+
+
+@pytest.fixture(autouse=True)
+def megatron(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "megatron_program", lambda: "/bin/megatron")
+
+
+def flags(argv: tuple[str, ...]) -> dict[str, str]:
+    words = argv[2:]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def test_island_zero_starts_the_syncer_and_the_others_are_given_its_address() -> None:
+    first = flags(commands.island_command(FOLDER, RECIPE, 0, "embedded").argv)
+    assert first["--plugin"] == "diloco"
+    assert first["--diloco_syncer"] == "embedded"
+    assert first["--diloco_run_dir"] == "/run/syncer"
+    other = flags(commands.island_command(FOLDER, RECIPE, 2, "tcp://127.0.0.1:5").argv)
+    assert (other["--diloco_island_id"], other["--diloco_syncer"]) == ("2", "tcp://127.0.0.1:5")
+    assert other["--dataset"] == "/run/data/island-2.jsonl"
+    assert not {"--diloco_run_dir", "--diloco_syncer_args"} & set(other)
+
+
+def test_the_syncer_understands_its_arguments() -> None:
+    settings = parse_syncer_argv(shlex.split(commands.syncer_arguments(RECIPE)))
+    assert settings.bind == "tcp://127.0.0.1:0"
+    assert settings.expected_islands == settings.min_islands == settings.quorum == 3
+    assert (settings.sync_every_steps, settings.fragments) == (RECIPE.sync_every_steps, RECIPE.fragments)
+    assert (settings.outer_lr, settings.outer_momentum) == (1.0, 0.0)
+
+
+def test_the_island_alone_differs_only_in_the_plugin_and_the_output() -> None:
+    island = flags(commands.island_command(FOLDER, RECIPE, 0, "embedded").argv)
+    alone = flags(commands.alone_command(FOLDER, RECIPE).argv)
+    differing = {name for name in island.keys() | alone.keys() if island.get(name) != alone.get(name)}
+    assert {name for name in differing if not name.startswith("--diloco_")} == {"--plugin", "--output_dir"}
+    assert alone["--train_iters"] == "40"
+
+
+def test_a_surrounding_job_is_not_inherited() -> None:
+    environ = {"PATH": "/bin", "RANK": "3", "WORLD_SIZE": "8", "YETO_DILOCO_HEARTBEAT_S": "1"}
+    assert commands.inherited(environ) == {"PATH": "/bin"}
+
+
+def test_every_job_gets_a_port_of_its_own_and_the_cpu() -> None:
+    one, other = commands.job_variables(), commands.job_variables()
+    assert one["YETO_DILOCO_PLATFORM"] == "cpu" and one["HF_HUB_OFFLINE"] == "1"
+    assert one["MASTER_PORT"] != other["MASTER_PORT"]
+
+
+def test_a_missing_trainer_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"pip install 'swift-diloco\[cpu\]'"):
+        commands.megatron_program()

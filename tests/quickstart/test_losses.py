@@ -1,0 +1,21 @@
+"""losses.py: the trainer's log as a curve."""
+
+from pathlib import Path
+
+import pytest
+
+from swift_diloco.quickstart import losses
+from tests.quickstart import samples
+
+
+def test_the_curve_is_what_was_logged_without_the_summary(tmp_path: Path) -> None:
+    samples.write_lines(tmp_path / "logging.jsonl", samples.log_rows())
+    points = losses.read_points(tmp_path)
+    assert points == samples.points()
+    assert losses.first_loss(points) == 7.0
+    assert losses.final_loss(points) == pytest.approx(7.0 - 0.1 * 24.5)
+
+
+def test_rows_without_step_or_loss_are_passed_over() -> None:
+    rows: list[samples.Row] = [{"eval_loss": 1.0, "iteration": "3/9"}, {"loss": 2.0}, {"loss": 1.5, "iteration": "4/9"}]
+    assert losses.parse_points(rows) == [losses.Point(4, 1.5)]

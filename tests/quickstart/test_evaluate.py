@@ -45,7 +45,7 @@ def test_no_tensors_and_tensors_twice_are_told(tmp_path: Path) -> None:
     with pytest.raises(QuickstartError, match="no tensors in"):
         digest(tmp_path / "none")
     with pytest.raises(QuickstartError, match="tensor a is twice in"):
-        digest(tmp_path / "twice", ONE, ONE)
+        digest(tmp_path / "twice", {"a": ONE["a"]}, {"a": ONE["b"]})
 
 
 def test_the_newest_export_is_the_one_of_the_highest_step(tmp_path: Path) -> None:

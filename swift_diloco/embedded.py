@@ -1,0 +1,170 @@
+"""Starts the syncer as a process of its own for an island, or finds the one that its run folder has already.
+
+The syncer is a sibling, not a part: a process in a session of its own, so that it outlives a crash of the island (which
+then finds it again). Whoever ends on purpose (done, Ctrl-C, an error that was told) calls `stop`; a crash calls
+nothing, and the syncer waits for the island to come back, for a bounded time.
+
+Imports nothing of the syncer, and hands it nothing of the trainer: neither its ranks' rendezvous nor its devices.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from swift_diloco.core.errors import UserError
+from swift_diloco.core.run_folder import LOG_FILE, living_address, living_pid
+from swift_diloco.core.settings import IslandSettings
+
+log = logging.getLogger("swift_diloco")
+
+POLL_S = 0.05
+"""Time between two looks at a file that another process is about to write."""
+
+PROGRESS_S = 5.0
+"""Time between two lines that say what is waited for."""
+
+STOP_S = 15.0
+"""How long a syncer that is told to stop may take before it is told again, which ends it at once."""
+
+LOG_TAIL_BYTES = 2000
+"""What is read of the syncer's log to tell why it ended."""
+
+RANK_VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "ROLE_NAME",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_WORLD_SIZE",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "NODE_RANK",
+    "NNODES",
+    "NPROC_PER_NODE",
+    "OMP_NUM_THREADS",
+)
+"""What torchrun tells a rank; in the syncer it would be false."""
+
+FOREIGN_PREFIXES = ("TORCHELASTIC_", "TORCH_NCCL_", "NCCL_", "PET_", "YETO_DILOCO_")
+"""Variables of the trainer and of the island's own settings, by prefix."""
+
+
+_started: list[subprocess.Popen[bytes]] = []
+"""Syncers that this process started, so that one that has ended does not stay a zombie."""
+
+
+def start_or_find(run_dir: Path, settings: IslandSettings, environ: Mapping[str, str] | None = None) -> str:
+    """The address of the run folder's syncer, which is started if none lives there. Raises `UserError`."""
+    run_dir = run_dir.absolute()
+    run_dir.mkdir(parents=True, exist_ok=True)
+    pid = living_pid(run_dir)
+    if pid is not None:
+        address = _wait_for_address(run_dir, settings.connect_timeout_s, lambda: living_pid(run_dir) is not None)
+        log.info("found the syncer of %s at %s, process %d", run_dir, address, pid)
+        return address
+    with (run_dir / LOG_FILE).open("ab") as log_file:
+        process = subprocess.Popen(
+            syncer_command(run_dir, settings),
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=log_file,
+            env=syncer_environment(os.environ if environ is None else environ),
+            start_new_session=True,
+        )
+    _started.append(process)
+    log.info("started the syncer, process %d; its log is %s", process.pid, run_dir / LOG_FILE)
+    return _wait_for_address(run_dir, settings.connect_timeout_s, lambda: process.poll() is None)
+
+
+def stop(run_dir: Path, within_s: float = STOP_S) -> bool:
+    """Have the run folder's syncer end, if one lives there: asked to stop, then told to end at once. Whether it
+    ended.
+    """
+    run_dir = run_dir.absolute()
+    for _ in range(2):
+        pid = living_pid(run_dir)
+        if not pid:
+            return True
+        log.info("telling the syncer, process %d, to stop", pid)
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            return True
+        if _wait(lambda: living_pid(run_dir) is None, within_s, f"the syncer, process {pid}, to end"):
+            _started[:] = [process for process in _started if process.poll() is None]
+            return True
+    log.error("the syncer, process %s, does not end; stop it by hand", living_pid(run_dir))
+    return False
+
+
+def syncer_command(run_dir: Path, settings: IslandSettings) -> list[str]:
+    """The whole command line. `-P` keeps modules that lie in the working folder out of it."""
+    preset = ["--preset", settings.preset] if settings.preset else []
+    extra = shlex.split(settings.syncer_args)
+    return [sys.executable, "-P", "-m", "syncer", *preset, *extra, "--embedded", "--run-dir", str(run_dir)]
+
+
+def syncer_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The island's environment without what is only true of a rank; no device and no start-up hook for the syncer."""
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if name not in RANK_VARIABLES and not name.startswith(FOREIGN_PREFIXES)
+    }
+    return {**kept, "CUDA_VISIBLE_DEVICES": "", "YETO_DILOCO_HOOK": "off", "PYTHONUNBUFFERED": "1"}
+
+
+def _wait_for_address(run_dir: Path, timeout_s: float, lives: Callable[[], bool]) -> str:
+    """The address, once the living syncer has written it."""
+    found: list[str] = []
+
+    def look() -> bool:
+        alive = lives()
+        address = living_address(run_dir)
+        if address is not None:
+            found.append(address)
+        return address is not None or not alive
+
+    _wait(look, timeout_s, f"the syncer of {run_dir} to listen")
+    if found:
+        return found[-1]
+    if not lives():
+        raise UserError(f"the syncer did not start: {_last_line(run_dir / LOG_FILE)} (log: {run_dir / LOG_FILE})")
+    raise UserError(
+        f"the syncer of {run_dir} does not listen after {timeout_s:g} s; see {run_dir / LOG_FILE}, or raise "
+        "--diloco_connect_timeout_s"
+    )
+
+
+def _wait(done: Callable[[], bool], timeout_s: float, what: str) -> bool:
+    """Wait for a condition, telling people about it. Whether it came true in time."""
+    begin = time.monotonic()
+    told = begin
+    while not done():
+        now = time.monotonic()
+        if now - begin >= timeout_s:
+            return False
+        if now - told >= PROGRESS_S:
+            told = now
+            log.info("waiting for %s (%.0f s of %g s)", what, now - begin, timeout_s)
+        time.sleep(POLL_S)
+    return True
+
+
+def _last_line(path: Path) -> str:
+    """The last line of a log, which tells why its process ended."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+        lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,106 @@
+"""The syncer as a sibling process: started once, found again, told to stop, never an orphan."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from swift_diloco.core.errors import UserError
+from swift_diloco.core.run_folder import living_address, living_pid
+from swift_diloco.core.settings import IslandSettings
+from swift_diloco.embedded import start_or_find, stop, syncer_command, syncer_environment
+
+SETTINGS = msgspec.convert({"syncer_args": "--bind tcp://127.0.0.1:0 --min-islands 2"}, IslandSettings)
+
+START_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from swift_diloco.core.settings import IslandSettings
+from swift_diloco.embedded import start_or_find
+print(start_or_find(Path(sys.argv[1]), IslandSettings(syncer_args="--bind tcp://127.0.0.1:0")), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Iterator[Path]:
+    """A run folder in which no syncer is left behind."""
+    yield tmp_path / "run"
+    assert stop(tmp_path / "run")
+
+
+def test_environment_of_a_rank_stays_with_the_rank() -> None:
+    environ = {
+        "PATH": "/bin",
+        "RANK": "0",
+        "MASTER_PORT": "29500",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "TORCHELASTIC_RUN_ID": "x",
+        "YETO_DILOCO_PLATFORM": "cpu",
+    }
+    assert syncer_environment(environ) == {
+        "PATH": "/bin",
+        "CUDA_VISIBLE_DEVICES": "",
+        "YETO_DILOCO_HOOK": "off",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def test_command_line_has_the_preset_the_users_flags_and_the_run_folder() -> None:
+    settings = IslandSettings(preset="finetune", syncer_args="--tape 'a b.jsonl'")
+    assert syncer_command(Path("/run"), settings)[1:] == [
+        *("-P", "-m", "syncer", "--preset", "finetune", "--tape", "a b.jsonl", "--embedded", "--run-dir", "/run")
+    ]
+
+
+def test_stopping_where_no_syncer_lives_is_done_at_once(tmp_path: Path) -> None:
+    assert stop(tmp_path / "nowhere")
+
+
+@pytest.mark.net
+def test_syncer_is_started_once_found_again_and_stopped(run_dir: Path) -> None:
+    address = start_or_find(run_dir, SETTINGS)
+    pid = living_pid(run_dir)
+    assert pid is not None and pid != os.getpid() and os.getsid(pid) == pid
+    assert start_or_find(run_dir, SETTINGS) == address == living_address(run_dir)
+    assert living_pid(run_dir) == pid
+    assert stop(run_dir)
+    assert living_pid(run_dir) is None and not (run_dir / "address.json").exists()
+    assert "told to stop" in (run_dir / "syncer.log").read_text()
+
+
+@pytest.mark.net
+def test_syncer_outlives_a_crash_of_its_island_and_ignores_the_terminal(run_dir: Path) -> None:
+    crashed = subprocess.run([sys.executable, "-c", START_AND_DIE, str(run_dir)], capture_output=True, text=True)
+    assert crashed.returncode == -signal.SIGKILL
+    pid = living_pid(run_dir)
+    assert pid is not None
+    os.kill(pid, signal.SIGINT)
+    os.kill(pid, signal.SIGHUP)
+    assert start_or_find(run_dir, SETTINGS) == crashed.stdout.strip()
+    assert living_pid(run_dir) == pid
+
+
+@pytest.mark.net
+def test_mistake_in_the_syncers_flags_is_told_with_its_own_line(run_dir: Path) -> None:
+    settings = IslandSettings(syncer_args="--min-island 2")
+    with pytest.raises(UserError, match="the nearest valid name is --min-islands"):
+        start_or_find(run_dir, settings)
+
+
+@pytest.mark.net
+def test_port_in_use_is_one_line_for_the_user(run_dir: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    address = start_or_find(other, SETTINGS)
+    try:
+        with pytest.raises(UserError, match=f"{address} is in use by another process"):
+            start_or_find(run_dir, IslandSettings(syncer_args=f"--bind {address}"))
+    finally:
+        assert stop(other)

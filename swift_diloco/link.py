@@ -23,7 +23,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from swift_diloco.core import frames
 from swift_diloco.core.errors import PeerError
-from swift_diloco.core.messages import Heartbeat, IslandMessage
+from swift_diloco.core.messages import Heartbeat, Hello, IslandMessage
 
 POLL_MS = 200
 """Longest sleep of a link's thread; timers (heartbeats) are this exact."""
@@ -43,6 +43,8 @@ BURST_MESSAGES = 64
 """Messages taken from the socket before the thread looks at its timers again."""
 
 _LOST_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_WATCHED_EVENTS = _LOST_EVENTS | zmq.EVENT_HANDSHAKE_SUCCEEDED
+"""A finished handshake wakes the thread, so that what waits for a connection is said at once."""
 
 
 class Dealer:
@@ -159,7 +161,7 @@ class Dealer:
         self._socket.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES_MAX)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-        self._monitor = self._socket.get_monitor_socket(_LOST_EVENTS)
+        self._monitor = self._socket.get_monitor_socket(_WATCHED_EVENTS)
         self._socket.connect(self.address)
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(self._monitor, zmq.POLLIN)
@@ -208,12 +210,16 @@ class ControlLink(Dealer):
         self._inbox: deque[bytes | None] = deque()
         self._arrived = threading.Event()
         self._generation: tuple[str, str] | None = None
+        self._unsent_hello: Hello | None = None
         self._step = 0
         self._progress_at = time.monotonic()
         self._beat_at = 0.0
 
     def send(self, message: IslandMessage) -> None:
-        """Send a control message; dropped when there is no connection (its generation is over then)."""
+        """Send a control message.
+
+        Without a connection a Hello waits for one (the latest only); anything else is dropped: its generation is over.
+        """
         self.post(lambda: self._send_or_drop(message))
 
     def drain(self) -> list[bytes | None]:
@@ -241,7 +247,9 @@ class ControlLink(Dealer):
         self._generation, self._beat_at = generation, 0.0
 
     def _send_or_drop(self, message: IslandMessage) -> None:
-        self._send(message)
+        sent = self._send(message)
+        if isinstance(message, Hello):
+            self._unsent_hello = None if sent else message
 
     def _on_frames(self, parts: Sequence[frames.Buffer]) -> None:
         frames.decode_from_syncer(parts)  # judged here, so that a bad peer is told apart on this rank only
@@ -258,6 +266,8 @@ class ControlLink(Dealer):
         self._arrived.set()
 
     def _on_tick(self, now: float) -> None:
+        if self._unsent_hello is not None:
+            self._send_or_drop(self._unsent_hello)
         if self._generation is None or self._heartbeat_s <= 0 or now < self._beat_at:
             return
         if self._stall_s > 0 and now - self._progress_at > self._stall_s:

@@ -1,0 +1,1 @@
+"""Real processes: a syncer and islands, fake or real, over loopback."""

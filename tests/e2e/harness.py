@@ -1,0 +1,135 @@
+"""A real syncer process for tests, and what its tape must always satisfy."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.fakes.island import FakeIsland, Job
+
+START_S = 30.0
+"""A syncer that has no address by then has failed."""
+
+END_S = 30.0
+"""Everything ends by itself within this long after the last island."""
+
+FAST = ("--sync-every-steps", "3", "--fragments", "3", "--final-linger-s", "5", "--reconnect-grace-s", "0.5")
+"""Settings for runs of a dozen steps."""
+
+
+class SyncerProcess:
+    """`python -m syncer` in a folder of its own. A context manager; the process never outlives it."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.folder = folder
+        self.flags = flags
+        self.process: subprocess.Popen[bytes]
+
+    def __enter__(self) -> SyncerProcess:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log = (self.folder / "syncer.log").open("ab")
+        command = [sys.executable, "-m", "syncer", "--run-dir", str(self.folder), "--bind", "tcp://127.0.0.1:0"]
+        environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen([*command, *self.flags], stdout=self.log, stderr=self.log, env=environ)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.log.close()
+        if kind is not None:
+            print(self.text())
+
+    @property
+    def address(self) -> str:
+        """Waits until the syncer listens."""
+        deadline = time.monotonic() + START_S
+        path = self.folder / "address.json"
+        while time.monotonic() < deadline:
+            if path.exists():
+                return str(json.loads(path.read_text())["address"])
+            assert self.process.poll() is None, self.text()
+            time.sleep(0.02)
+        raise AssertionError(f"no address within {START_S} s\n{self.text()}")
+
+    def text(self) -> str:
+        """What the syncer logged."""
+        return (self.folder / "syncer.log").read_text()
+
+    def tape(self) -> list[dict[str, Any]]:
+        """The event tape."""
+        return [json.loads(line) for line in (self.folder / "tape.jsonl").read_text().splitlines()]
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [line for line in self.tape() if line["event"] == kind]
+
+    def wait(self) -> int:
+        """The exit code, within END_S."""
+        return self.process.wait(END_S)
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+
+def run_islands(jobs: Sequence[Job], timeout_s: float = 60.0) -> list[FakeIsland]:
+    """Run fake islands side by side in this process; raises what any of them raised."""
+    islands = [FakeIsland(job) for job in jobs]
+    run_side_by_side(islands, timeout_s)
+    for island in islands:
+        if island.errors:
+            raise island.errors[0]
+    return islands
+
+
+def run_side_by_side(islands: Sequence[FakeIsland], timeout_s: float = 60.0) -> None:
+    """Run fake islands to their ends; what went wrong is in their `errors`."""
+    threads = [threading.Thread(target=_without_raising(island), daemon=True) for island in islands]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout_s)
+        assert not thread.is_alive(), "an island did not end in time"
+
+
+def _without_raising(island: FakeIsland) -> Callable[[], None]:
+    def run() -> None:
+        try:
+            island.run()
+        except BaseException as error:
+            if error not in island.errors:
+                island.errors.append(error)
+
+    return run
+
+
+def check_tape(tape: Sequence[dict[str, Any]], *, min_islands: int = 1) -> None:
+    """Commits are contiguous and in order; versions follow; nothing is merged twice; never fewer than min_islands."""
+    commits = [line for line in tape if line["event"] == "commit"]
+    assert [line["t"] for line in commits] == list(range(1, len(commits) + 1))
+    versions: dict[int, int] = defaultdict(int)
+    merged: set[tuple[int, int, str]] = set()
+    for line in commits:
+        if line["void"]:
+            continue
+        assert line["version"] == line["t"] > versions[line["fragment"]]
+        assert len(line["contributions"]) >= min_islands, line
+        for part in line["contributions"]:
+            if part["steps"] == 0:
+                continue
+            key = (line["fragment"], part["island"], f"{part['generation']}:{part['base_version']}")
+            assert key not in merged, f"merged twice: {key}"
+            merged.add(key)
+        versions[line["fragment"]] = line["version"]

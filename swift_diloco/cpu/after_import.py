@@ -1,6 +1,7 @@
 """Runs a function on a module right after it was imported for the first time, wherever the import comes from.
 
-It knows only the import system. Invariant: the module is loaded by its own loader and is complete when the function sees it.
+It knows only the import system. Invariant: the module's own loader loads it, and it is complete when the function
+sees it.
 """
 
 import sys

@@ -26,7 +26,7 @@ def _averaging(original: Callable[..., Any], op_position: int) -> Callable[..., 
         if kwargs.pop("async_op", False):
             raise ValueError("an asynchronous averaging collective is not supported on the CPU platform")
         result = original(*args, **kwargs)
-        output: torch.Tensor = args[0] if args else kwargs.get("tensor", kwargs.get("output"))
+        output: torch.Tensor = args[0] if args else kwargs["tensor" if "tensor" in kwargs else "output"]
         output.div_(dist.get_world_size(kwargs.get("group")))
         return result
 

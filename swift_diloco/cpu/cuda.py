@@ -1,7 +1,7 @@
 """The functions of torch.cuda that Megatron and ms-swift call, answered by the CPU.
 
-There is one "device", it has no streams, and its random generator is the CPU's default generator. `torch.cuda.is_available`
-says no, so that libraries which ask first take their CPU path; Megatron does not ask.
+There is one "device", it has no streams, and its random generator is the CPU's default generator.
+`torch.cuda.is_available` says no, so that libraries which ask first take their CPU path; Megatron does not ask.
 Invariant: apply() replaces attributes of torch once per process and is never undone.
 """
 

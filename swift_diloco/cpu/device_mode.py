@@ -1,7 +1,7 @@
 """Turns the device "cuda" into the CPU in every torch call of this thread, and lets CPU tensors pass for CUDA ones.
 
-Megatron writes `device="cuda"` in many places and compares `tensor.type()` with "torch.cuda.FloatTensor". A TorchFunctionMode
-is torch's own way to see all calls; the fast path (no device named) costs one dictionary look-up.
+Megatron writes `device="cuda"` in many places and compares `tensor.type()` with "torch.cuda.FloatTensor". A
+TorchFunctionMode is torch's own way to see all calls; the fast path (no device named) costs one dictionary look-up.
 It works per thread: threads started later see plain torch.
 """
 
@@ -57,5 +57,5 @@ def enter() -> CudaIsCpu:
     """Switch the mode on for the rest of the process (this thread)."""
     _redirect_module_to()
     mode = CudaIsCpu()
-    mode.__enter__()
+    mode.__enter__()  # type: ignore[no-untyped-call]
     return mode

@@ -1,10 +1,11 @@
 """Marks the weights of Megatron's own tensor-parallel layers as cut over ranks, also when they are not initialised.
 
-Megatron-Core 0.16.1 sets the mark (`tensor_model_parallel`) inside its initialisation; ms-swift 4.6.0 builds models without it
-(`perform_initialization` false, the weights come from a checkpoint) and puts the mark back only for Megatron-FSDP
-(`_ensure_fsdp_tensor_parallel_attributes`). Transformer Engine's layers always set it; the word embedding and the output head
-are Megatron's own and stay without. An unmarked weight counts as a replica, so the gradient norm, and clipping with it, sees
-only tensor-parallel rank 0's rows of both (seen: 6.146 instead of 6.437). The gradients themselves are right.
+Megatron-Core 0.16.1 sets the mark (`tensor_model_parallel`) inside its initialisation; ms-swift 4.6.0 builds models
+without it (`perform_initialization` false, the weights come from a checkpoint) and puts the mark back only for
+Megatron-FSDP (`_ensure_fsdp_tensor_parallel_attributes`). Transformer Engine's layers always set it; the word embedding
+and the output head are Megatron's own and stay without. An unmarked weight counts as a replica, so the gradient norm,
+and clipping with it, sees only tensor-parallel rank 0's rows of both (seen: 6.146 instead of 6.437). The gradients
+themselves are right.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Shows the stand-ins to `import` under the names `transformer_engine` and, where it is not installed, `triton`.
 
-The table below is the whole surface: a name that is not in it does not exist, and Megatron then takes its path for a Transformer
-Engine without that part. The modules are made when they are first imported; nothing is put on sys.path.
+The table below is the whole surface: a name that is not in it does not exist, and Megatron then takes its path for a
+Transformer Engine without that part. The modules are made when they are first imported; nothing is put on sys.path.
 """
 
 import importlib.machinery
@@ -13,8 +13,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# The release whose interface is stood in for. Megatron chooses code paths by it: 2.6 is the last one before fused MoE routers
-# are expected, and has everything else that Megatron-Core 0.16 wants for dense models.
+# The release whose interface is stood in for. Megatron chooses code paths by it: 2.6 is the last one before fused MoE
+# routers are expected, and has everything else that Megatron-Core 0.16 wants for dense models.
 TRANSFORMER_ENGINE_VERSION = "2.6.0"
 
 Names = dict[str, Any]

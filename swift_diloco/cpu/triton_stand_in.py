@@ -1,7 +1,7 @@
 """A stand-in for the `triton` package: importing kernels works, launching one is an error that names it.
 
-Megatron-Core and mcore-bridge import triton at module level and decorate kernels with it; none of these runs for dense models
-on a CPU. Every name that is asked for exists and gives a placeholder.
+Megatron-Core and mcore-bridge import triton at module level and decorate kernels with it; none of these runs for dense
+models on a CPU. Every name that is asked for exists and gives a placeholder.
 """
 
 from collections.abc import Callable

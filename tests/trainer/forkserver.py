@@ -129,7 +129,7 @@ class RunningJob:
 
 
 class ForkServer:
-    """The client's end; the process is started by the first job and ended by close()."""
+    """The client's end; the process is started by the first job, and after close() by the next one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -187,7 +187,7 @@ class ForkServer:
         """End the process and every rank that still runs. It may be called twice."""
         if self._channel is not None:
             self._channel.close()  # the process sees the end of the stream, kills its ranks and ends
-            self._channel = None
+            self._channel, self._buffer, self._ready = None, b"", False
         if self._process is not None:
             try:
                 self._process.wait(CLOSE_TIMEOUT_S)

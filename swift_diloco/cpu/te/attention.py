@@ -3,6 +3,7 @@
 It knows no context parallelism and no sliding window; asking for them is an error that names them.
 """
 
+import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -114,7 +115,7 @@ class DotProductAttention(WithoutExtraState):
     ) -> torch.Tensor:
         """One call per sequence; tokens after the last sequence are padding and get zeros."""
         total, parts = tensors[0].shape[0], []
-        for begin, end in zip(offsets[:-1], offsets[1:], strict=True):
+        for begin, end in itertools.pairwise(offsets):
             if end == begin:
                 continue
             query, key, value = (tensor[begin:end].transpose(0, 1)[None] for tensor in tensors)

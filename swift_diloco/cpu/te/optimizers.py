@@ -1,7 +1,7 @@
 """FusedAdam, FusedSGD and the multi-tensor helpers of transformer_engine.pytorch.optimizers.
 
-Megatron's distributed optimizer keeps Adam's `step` where Transformer Engine keeps it, in the param groups, and writes it to
-checkpoints from there; with torch's own Adam (one step per parameter) a checkpoint with optimizer state cannot be loaded.
+Megatron's distributed optimizer keeps Adam's `step` where Transformer Engine keeps it, in the param groups, and writes
+it to checkpoints from there; with torch's own Adam (one step per parameter) such a checkpoint cannot be loaded.
 Invariant: `step` counts the updates of a group that had gradients, and is the same for all its parameters.
 """
 

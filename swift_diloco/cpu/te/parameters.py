@@ -1,7 +1,8 @@
-"""How the stand-in layers create parameters: dtype, device, initialisation under an RNG tracker, tensor-parallel marks.
+"""How the stand-in layers create parameters: dtype, device, initialisation under an RNG tracker, parallel marks.
 
-Invariant: a parameter that is cut over tensor-parallel ranks says so by `tensor_model_parallel`, and one that is replicated
-but sees only a part of the sequence says so by `sequence_parallel`; Megatron sums gradients and norms by these two marks.
+Invariant: a parameter that is cut over tensor-parallel ranks says so by `tensor_model_parallel`, and one that is
+replicated but sees only a part of the sequence says so by `sequence_parallel`; Megatron sums gradients and norms by
+these two marks.
 """
 
 from collections.abc import Callable

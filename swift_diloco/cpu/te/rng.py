@@ -1,4 +1,4 @@
-"""Random-number state tracker and activation checkpointing under the names of transformer_engine.pytorch.distributed."""
+"""The random-number state tracker and activation checkpointing of transformer_engine.pytorch.distributed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

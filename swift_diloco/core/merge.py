@@ -21,7 +21,7 @@ Invariants:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -61,6 +61,16 @@ class TensorSlot:
     offset: int
     size: int
     rule: MergeRule
+
+
+def slots_of(tensors: Iterable[tuple[int, MergeRule]]) -> tuple[TensorSlot, ...]:
+    """The slots of tensors given as (elements, rule), one after the other in layout order."""
+    slots: list[TensorSlot] = []
+    end = 0
+    for size, rule in tensors:
+        slots.append(TensorSlot(end, size, rule))
+        end += size
+    return tuple(slots)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +244,7 @@ def _coefficients(
 
     Two passes over the deltas of all rda tensors at once: their lengths, then the length of the sum of their
     directions. (The second could be had from the inner products of the first, but where islands disagree that loses
-    half of its digits.)
+    half of its digits; and with four islands it took as long as both passes do.)
     """
     islands = len(table.contributions)
     rda = [number for number, slot in enumerate(slots) if slot.rule is MergeRule.RDA and slot.size > 0 and islands > 1]

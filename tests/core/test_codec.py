@@ -26,6 +26,7 @@ from swift_diloco.core.codec import (
 )
 
 F32 = NDArray[np.float32]
+CHECK = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 EVERY = pytest.mark.parametrize("encoding", list(Encoding), ids=lambda e: e.value)
 BLOCK_SCALED = pytest.mark.parametrize("encoding", [Encoding.INT8, Encoding.Q4], ids=lambda e: e.value)
 
@@ -97,20 +98,20 @@ def test_bf16_is_what_torch_makes_of_it(torch: Any) -> None:
 
 
 @given(floats())
-@settings(max_examples=40, deadline=None)
+@CHECK
 def test_f32_comes_back_with_its_bits(values: F32) -> None:
     assert round_trip(values, Encoding.F32).tobytes() == values.tobytes()
 
 
 @given(floats())
-@settings(max_examples=40, deadline=None)
+@CHECK
 def test_bf16_loses_at_most_half_of_its_last_bit(values: F32) -> None:
     error = np.abs(round_trip(values, Encoding.BF16).astype(np.float64) - values)
     assert np.all(error <= np.abs(values) * 2.0**-8 + 1e-40)
 
 
 @given(floats())
-@settings(max_examples=40, deadline=None)
+@CHECK
 def test_int8_loses_at_most_half_a_step_of_its_block(values: F32) -> None:
     out = round_trip(values, Encoding.INT8).astype(np.float64)
     for low in range(0, values.size, 256):
@@ -120,7 +121,7 @@ def test_int8_loses_at_most_half_a_step_of_its_block(values: F32) -> None:
 
 
 @given(floats())
-@settings(max_examples=40, deadline=None)
+@CHECK
 def test_q4_is_within_a_factor_of_root_two_or_below_its_smallest_level(values: F32) -> None:
     out = round_trip(values, Encoding.Q4).astype(np.float64)
     for low in range(0, values.size, 256):

@@ -373,10 +373,13 @@ class Session:
         return [forget, Log("info", f"push {message.push} was not taken: {message.reason}")]
 
     def _dropped(self, message: Dropped, now: float) -> list[Effect]:
+        lost = sum(anchor.pushed_steps for anchor in self.anchors if anchor.push == message.push)
         for anchor in self.anchors:
             anchor.answered(message.push, spent=False)
-        log = Log("info", f"push {message.push} was dropped: {message.reason}")
-        return [ForgetUpload(message.push, arrived=False), log]
+        forget = ForgetUpload(message.push, arrived=False)
+        if not lost:  # an empty answer, or one whose anchor was replaced since: nothing changes for the island
+            return [forget]
+        return [forget, Log("info", f"push {message.push} ({lost} steps) was dropped: {message.reason}")]
 
     def _answer(self, pull: Pull) -> list[Effect]:
         """The push that answers a pull, if the fragment has one to give at this boundary."""

@@ -148,7 +148,8 @@ class Gathering:
         """What no honest island offers."""
         if not offer.push.startswith(f"{member.generation}.") or len(offer.push) > TEXT_MAX:
             return f"the push id must begin with the generation and a dot, and have at most {TEXT_MAX} characters"
-        if offer.push in self._state.uploads:
+        mine = (each.answers.get(member.island) for each in self._state.rounds.values())
+        if any(answer is not None and answer.push == offer.push for answer in mine):
             return "the push id is in use"
         if not (0 <= offer.steps <= COUNT_MAX and 0 <= offer.tokens <= COUNT_MAX):
             return f"{offer.steps} steps and {offer.tokens} tokens; expected 0 to {COUNT_MAX}"

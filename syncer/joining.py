@@ -158,9 +158,9 @@ class Joining:
             reason = f"generation {message.generation[:TEXT_MAX]} is not known (any more); the island must join again"
             state.do(Send(peer, Refused(state.session, "", reason, retry=True)))
             return
-        if reason := self._rank_fault(peer, member, message):
-            state.do(Send(peer, Refused(state.session, "", reason)))
-            state.log("warning", f"refused rank {message.rank} of island {member.island}: {reason}")
+        if (why := self._rank_fault(peer, member, message)) is not None:
+            state.do(Send(peer, Refused(state.session, "", why)))
+            state.log("warning", f"refused rank {message.rank} of island {member.island}: {why}")
             return
         known = member.joined
         state.roster.bind_rank(member, message.rank, peer, message.boxes)

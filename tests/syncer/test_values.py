@@ -1,0 +1,75 @@
+"""Where anchors stand in the history, and which are held."""
+
+from __future__ import annotations
+
+import pytest
+
+from swift_diloco.core.messages import ValueName
+from syncer import values
+from syncer.values import HeldAnchors, Standing, Values
+
+
+def name(version: int, digest: str = "") -> ValueName:
+    return ValueName(0, version, digest or f"d{version}")
+
+
+def history(*versions: int) -> Values:
+    made = Values([name(0)])
+    for version in versions:
+        made.publish(name(version))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("anchor", "standing"),
+    [
+        (name(4), Standing.SAME),
+        (name(2), Standing.BEHIND),
+        (name(0), Standing.BEHIND),
+        (name(2, "other"), Standing.FORKED),
+        (name(4, "other"), Standing.FORKED),
+        (name(3), Standing.FORKED),
+        (name(6), Standing.NEWER),
+    ],
+)
+def test_an_anchor_stands_by_version_and_digest(anchor: ValueName, standing: Standing) -> None:
+    assert history(2, 4).standing(anchor) is standing
+
+
+def test_lag_counts_versions_of_the_fragment_not_outer_steps() -> None:
+    assert [history(10, 20, 30).lag(name(v)) for v in (0, 10, 20, 30)] == [3, 2, 1, 0]
+
+
+def test_a_version_never_goes_back() -> None:
+    with pytest.raises(AssertionError):
+        history(4).publish(name(4))
+
+
+def test_old_names_are_forgotten_and_count_as_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "HISTORY_MAX", 2)
+    kept = history(2, 4)
+    assert [kept.standing(name(v)) for v in (0, 2, 4)] == [Standing.FORKED, Standing.BEHIND, Standing.SAME]
+    assert kept.lag(name(2)) == 1
+
+
+def test_an_anchor_is_held_from_gather_to_release_and_for_ever_after_a_merge() -> None:
+    held = HeldAnchors()
+    held.gather(1, name(0))
+    assert held.holds(1, name(0)) and not held.holds(2, name(0)) and not held.holds(1, name(2))
+    held.release(1, name(0))
+    assert not held.holds(1, name(0)) and held.names(1) == ()
+    held.gather(1, name(0))
+    held.merge(1, name(0))
+    held.gather(1, name(2))
+    assert held.names(1) == (name(0), name(2)) and held.gathered(1) == {name(2)}
+    with pytest.raises(KeyError):
+        held.release(1, name(0))
+
+
+def test_anchors_older_than_what_is_remembered_count_as_held() -> None:
+    held = HeldAnchors()
+    for version in range(10, 10 + 2 * values.MERGED_KEPT, 2):
+        held.gather(1, name(version))
+        held.merge(1, name(version))
+    assert held.holds(1, name(3)) and not held.holds(1, name(11)) and not held.holds(1, name(99))
+    assert len(held.names(1)) == values.MERGED_KEPT

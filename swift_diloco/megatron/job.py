@@ -13,7 +13,6 @@ from typing import Any
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings import EMBEDDED, IslandSettings, require_syncer
-from swift_diloco.embedded import start_or_find
 from swift_diloco.island import JobFacts
 
 RUN_FOLDER = "diloco"
@@ -50,6 +49,10 @@ def job_facts(args: Any, step: int, settings: IslandSettings, *, rank: int) -> J
     folder = run_folder(args, settings)
 
     def address() -> str:
-        return start_or_find(folder, settings) if syncer == EMBEDDED else syncer
+        if syncer != EMBEDDED:
+            return syncer
+        from swift_diloco.embedded import start_or_find
+
+        return start_or_find(folder, settings)
 
     return JobFacts(step=step, instance=instance_of(folder, settings.island_id) if rank == 0 else "", address=address)

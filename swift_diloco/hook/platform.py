@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from swift_diloco.core.errors import DilocoError, UserError, exit_with
+from swift_diloco.core.errors import DilocoError, exit_with
 from swift_diloco.hook.start import INTERNAL_CPU
 
 TRIGGERS = frozenset({"swift", "megatron", "mcore_bridge", "transformer_engine"})
@@ -48,21 +48,14 @@ def arm() -> None:
 
 
 def complete_arguments(argv: list[str]) -> list[str]:
-    """The command line with the flags that a CPU needs; raise `UserError` for those it cannot do."""
+    """The command line with the flags that a CPU needs; raises `UserError` for those it cannot do."""
     from swift_diloco.cpu.defaults import cpu_arguments
-    from swift_diloco.cpu.errors import CpuPlatformError
 
-    try:
-        return cpu_arguments(argv)
-    except CpuPlatformError as error:
-        raise UserError(str(error)) from error
+    return cpu_arguments(argv)
 
 
 def install_cpu_platform() -> None:
-    """Install the platform now; raise `UserError` where it cannot be."""
-    from swift_diloco.cpu import CpuPlatformError, install
+    """Install the platform now; raises `UserError` where it cannot be."""
+    from swift_diloco.cpu import install
 
-    try:
-        install()
-    except CpuPlatformError as error:
-        raise UserError(str(error)) from error
+    install()

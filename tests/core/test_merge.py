@@ -126,7 +126,7 @@ def test_merge_is_within_float32_rounding_of_the_float64_reference(rule: MergeRu
     assert np.all(error <= np.abs(expected) * 2.0**-24 * 1.0001 + room)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 2**32 - 1), st.sampled_from([AVG, RDA]))
 def test_any_small_merge_is_the_float64_reference(islands: int, n: int, seed: int, rule: MergeRule) -> None:
     pushes = random_pushes(islands, n, seed)
@@ -395,17 +395,3 @@ def test_tensors_that_do_not_tile_the_fragment_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             merge_and_step_fragment(MergePlan(slots, NESTEROV), random_pushes(2, 10), state_of(10), blank(10))
-
-
-def test_kernels_compile_where_no_folder_for_machine_code_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-
-    def njit(*, nogil: bool, cache: bool = False) -> Callable[[Callable[..., int]], Callable[..., int]]:
-        asked.append(cache)
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: function
-
-    monkeypatch.setattr(kernels, "njit", njit)
-    assert kernels._kernel(lambda: 5)() == 5
-    assert asked == [True, False]

@@ -1,0 +1,48 @@
+"""The compiled loops themselves: how they are compiled, and that their arithmetic is plain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from swift_diloco.core import kernels
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm() -> None:
+    kernels.warm_up()
+
+
+def test_kernels_compile_where_no_folder_for_machine_code_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def njit(*, nogil: bool, cache: bool = False) -> Callable[[Callable[..., int]], Callable[..., int]]:
+        asked.append(cache)
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(kernels, "njit", njit)
+    assert kernels._kernel(lambda: 5)() == 5
+    assert asked == [True, False]
+
+
+def test_multiply_and_add_are_rounded_apart() -> None:
+    # 1 − (1 + 2⁻¹²)² is −2⁻¹¹ − 2⁻²⁴; the product alone rounds to 1 + 2⁻¹¹, only a contracted one keeps the 2⁻²⁴.
+    value = np.full(64, 1 + 2.0**-12, np.float32)
+    out = np.empty(64, np.float32)
+    rates = np.array([1 + 2.0**-12, 0, 0], np.float32)
+    kernels.plain_step(kernels.readonly(np.ones(64, np.float32)), kernels.readonly(value), kernels.readonly(rates), out)
+    assert np.all(out == np.float32(-(2.0**-11)))
+
+
+@pytest.mark.parametrize("size", [1, 15, 1024, 1025, 5000])
+def test_largest_magnitude_sees_every_element(size: int) -> None:
+    values = np.zeros(size, np.float32)
+    for place in {0, size // 2, size - 1}:
+        values[place] = -np.inf
+        assert kernels.largest_magnitude_bits(kernels.readonly(values)) == kernels.INFINITY_BITS
+        values[place] = 0
+    assert kernels.largest_magnitude_bits(kernels.readonly(values)) == 0

@@ -114,6 +114,7 @@ def syncer_arguments(recipe: Recipe) -> str:
         "fragments": recipe.fragments,
         "outer-lr": 1.0,
         "outer-momentum": 0.0,
+        "align": "carry",  # steps made while a merge is under way count: on a busy machine that is every third
     }
     return shlex.join([word for name, value in flags.items() for word in (f"--{name}", str(value))])
 

@@ -46,6 +46,8 @@ def staleness_chart(tape: Tape) -> Chart:
         points, notes = [], []
         for commit in _of_fragment(tape, fragment):
             for part in commit.contributions:
+                if not part.steps:
+                    continue  # the empty answer of an island that has finished
                 points.append((float(commit.t), float(part.steps)))
                 lag = f"{part.lag} version{'' if part.lag == 1 else 's'} behind"
                 notes.append(f"t={commit.t}, fragment {fragment}, island {part.island}: {part.steps} steps, {lag}")

@@ -27,7 +27,7 @@ PLAIN_EVERY_S = 5.0
 
 BAR_CELLS = 24
 
-STARTING, TRAINING, WAITING, FINISHED = "starting", "training", "waiting", "finished"
+STARTING, TRAINING, WAITING, SAVING, FINISHED = "starting", "training", "waiting", "saving", "finished"
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,14 @@ class Watch:
         last = self._last.get(name)
         if last is None:
             return JobView(name, STARTING, 0, self._steps, None)
-        state = FINISHED if not running else WAITING if waiting else TRAINING
-        return JobView(name, state, last.step, self._steps, last.loss)
+        return JobView(name, self._state(last, running, waiting), last.step, self._steps, last.loss)
+
+    def _state(self, last: Point, running: bool, waiting: bool) -> str:
+        if not running:
+            return FINISHED
+        if waiting:
+            return WAITING
+        return SAVING if last.step >= self._steps else TRAINING
 
 
 def _syncer_words(syncer: SyncerView) -> str:
@@ -133,7 +139,7 @@ def drawing(snapshot: Snapshot) -> RenderableType:
     """The snapshot as a small table for a terminal."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for job in snapshot.jobs:
-        colour = {TRAINING: "green", WAITING: "yellow", FINISHED: "cyan"}.get(job.state, "dim")
+        colour = {TRAINING: "green", WAITING: "yellow", SAVING: "cyan", FINISHED: "cyan"}.get(job.state, "dim")
         table.add_row(
             Text(job.name, style="bold"),
             Text(job.state, style=colour),

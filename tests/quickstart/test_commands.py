@@ -42,7 +42,7 @@ def test_the_syncer_understands_its_arguments() -> None:
     assert settings.bind == "tcp://127.0.0.1:0"
     assert settings.expected_islands == settings.min_islands == settings.quorum == 3
     assert (settings.sync_every_steps, settings.fragments) == (RECIPE.sync_every_steps, RECIPE.fragments)
-    assert (settings.outer_lr, settings.outer_momentum) == (1.0, 0.0)
+    assert (settings.outer_lr, settings.outer_momentum, settings.align) == (1.0, 0.0, "carry")
 
 
 def test_the_island_alone_differs_only_in_the_plugin_and_the_output() -> None:

@@ -22,6 +22,12 @@ def test_staleness_has_a_point_per_contribution_that_tells_its_lag() -> None:
     assert second.notes[2] == "t=4, fragment 1, island 0: 5 steps, 0 versions behind"
 
 
+def test_an_empty_answer_is_no_delta_and_has_no_staleness() -> None:
+    empty = {**samples.contribution(1, 1), "steps": 0, "tokens": 0}
+    rows = [samples.tape_rows()[0], samples.commit(1, contributions=[samples.contribution(0, 1), empty])]
+    assert plots.staleness_chart(parse_tape(rows)).series[0].points == ((1.0, 5.0),)
+
+
 def test_bytes_are_counted_for_their_round_and_the_final_cut_apart() -> None:
     pushed, fetched = plots.bytes_chart(TAPE).series
     assert pushed.points == tuple((float(t), 8192.0) for t in range(1, 7))

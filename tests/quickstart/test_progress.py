@@ -44,6 +44,8 @@ def test_a_snapshot_tells_who_trains_waits_starts_and_has_finished(tmp_path: Pat
         ),
         SYNCER,
     )
+    samples.write_lines(tmp_path / "island-2" / "logging.jsonl", [{"loss": 3.0, "iteration": "40/40"}])
+    assert watch.snapshot(9.5, with_syncer=True).jobs[2] == JobView("island-2", "saving", 40, 40, 3.0)
     running.remove("island-0")
     after = watch.snapshot(10.0, with_syncer=False)
     assert after.jobs[0] == JobView("island-0", "finished", 3, 40, 6.8)

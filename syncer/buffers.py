@@ -16,9 +16,6 @@ from swift_diloco.core.pieces import empty_values
 IDLE_BUFFERS_MAX = 4
 """Idle buffers kept per size: what the next rounds of a fragment need at once. More would only hold memory."""
 
-PIECE_BUFFERS_MAX = 64
-"""Buffers of one chunk (1 MiB) for pieces that do not lie in one run: 64 MiB, more than loopback has in flight."""
-
 
 class ValueBuffers:
     """Float32 buffers by number of elements, for uploads."""
@@ -46,7 +43,7 @@ class ValueBuffers:
 class PieceBuffers:
     """Chunk buffers for outgoing pieces. One is free again when ZeroMQ has sent what was in it."""
 
-    def __init__(self, most: int = PIECE_BUFFERS_MAX) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
         self._idle: list[NDArray[np.float32]] = []
         self._sending: list[tuple[NDArray[np.float32], zmq.MessageTracker]] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import signal
 import sys
@@ -15,7 +16,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from swift_diloco.core.errors import UserError, one_line
 from swift_diloco.core.outer import OuterSettings
@@ -88,10 +88,10 @@ def new_token() -> str:
 
 def check_bind(settings: SyncerSettings) -> None:
     """Refuse to listen where everybody could reach us, unless the user insists."""
-    parts = urlsplit(settings.bind)
-    if parts.scheme != "tcp" or not parts.hostname or parts.netloc.rpartition(":")[2] in ("", "]"):
+    found = re.fullmatch(r"tcp://(\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]]+)):(\d+|\*)", settings.bind)
+    if found is None:
         raise UserError(f"--bind is {settings.bind!r}; expected tcp://HOST:PORT, such as tcp://127.0.0.1:29410")
-    if not settings.insecure and not is_loopback(parts.hostname):
+    if not settings.insecure and not is_loopback(found["v6"] or found["host"]):
         raise UserError(
             f"--bind {settings.bind} can be reached from other machines and its traffic is neither encrypted nor "
             "authenticated; give --insecure if the network is trusted, or bind tcp://127.0.0.1:PORT"

@@ -41,6 +41,9 @@ spare.
 LINK_PIECES_MAX = 32
 """Pieces of one rank in ZeroMQ's queue: 32 MiB, enough to keep a fast link busy between two turns of the server."""
 
+PIECE_BUFFERS_MAX = 64
+"""Buffers of one chunk (1 MiB) for pieces that do not lie in one run: 64 MiB, more than loopback has in flight."""
+
 PUMP_PIECES_MAX = 64
 """Pieces sent before the server looks at its messages again: control waits some 20 ms at most."""
 
@@ -118,7 +121,7 @@ class Fetches:
         self._pins: dict[tuple[str, ValueName], _Pin] = {}
         self._superseded: dict[tuple[str, int], int] = {}
         self._queues: dict[Peer, _Queue] = {}
-        self._buffers = PieceBuffers()
+        self._buffers = PieceBuffers(PIECE_BUFFERS_MAX)
         self.payload_bytes = 0
         """Bytes of pieces since the start."""
 

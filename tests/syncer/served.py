@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from swift_diloco.core import codec, frames
 from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding
 from swift_diloco.core.digest import checksum
-from swift_diloco.core.layout import Box, Layout, PieceMap, TensorSpec, make_layout, plan_fragments
+from swift_diloco.core.layout import Box, FragmentPlan, Layout, PieceMap, TensorSpec, make_layout, plan_fragments
 from swift_diloco.core.messages import (
     Chunk,
     Contract,
@@ -226,15 +226,21 @@ class World:
         assert isinstance(event, ev.Received)
         return event.peer
 
-    def join(self, generation: str, boxes: list[tuple[Box, ...]], island: int = 0) -> Island:
+    def join(
+        self,
+        generation: str,
+        boxes: list[tuple[Box, ...]],
+        island: int = 0,
+        model: tuple[Layout, FragmentPlan] = (LAYOUT, PLAN),
+    ) -> Island:
         """An island with one control link and one bulk link per rank, as the coordinator would admit it."""
         control, bulk = self.client(), [self.client() for _ in boxes]
         self.perform(
-            ev.AdoptLayout(LAYOUT, PLAN) if self.state.layout is None else ev.Log("debug", "again"),
-            ev.Send(self.peer_of(control), Welcome(SESSION, generation, "nonce", "token", "run", Contract(), PLAN)),
+            ev.AdoptLayout(*model) if self.state.layout is None else ev.Log("debug", "again"),
+            ev.Send(self.peer_of(control), Welcome(SESSION, generation, "nonce", "token", "run", Contract(), model[1])),
         )
         control.expect(Welcome)
-        joined = Island(self, generation, island, control, bulk, boxes)
+        joined = Island(self, generation, island, control, bulk, boxes, model)
         self.islands.append(joined)
         for rank in range(len(boxes)):
             joined.register(rank)
@@ -242,7 +248,7 @@ class World:
 
     def publish_initial(self, island: Island, values: list[NDArray[np.float32]]) -> tuple[ValueName, ...]:
         """INIT by an island; returns the names of version 0."""
-        uploads = tuple(f"init-{fragment}" for fragment in range(len(PLAN)))
+        uploads = tuple(f"init-{fragment}" for fragment in range(len(values)))
         for fragment, upload in enumerate(uploads):
             self.perform(ev.OpenUpload(upload, island.generation, fragment, "f32"))
             island.upload(upload, fragment, values[fragment])
@@ -269,6 +275,8 @@ class Island:
     control: Client
     bulk: list[Client]
     boxes: list[tuple[Box, ...]]
+    model: tuple[Layout, FragmentPlan]
+    known_peers: set[Peer] = field(default_factory=set)
 
     def register(self, rank: int) -> None:
         """Introduce a rank's bulk link."""
@@ -290,10 +298,8 @@ class Island:
         )
         client.expect(RankWelcome)
 
-    known_peers: set[Peer] = field(default_factory=set)
-
     def pieces(self, rank: int) -> PieceMap:
-        return PieceMap(LAYOUT, PLAN, self.boxes[rank])
+        return PieceMap(*self.model, self.boxes[rank])
 
     def chunk(self, rank: int, upload: str, index: int, stream: NDArray[np.float32]) -> tuple[Chunk, memoryview]:
         """One chunk message of a rank's stream."""

@@ -1,0 +1,26 @@
+"""The status file: whole, and not too often."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from syncer.status import STATUS_INTERVAL_S, StatusFile
+
+
+def test_status_is_due_at_first_and_then_once_an_interval(tmp_path: Path) -> None:
+    status = StatusFile(tmp_path / "status.json")
+    assert status.due(100.0)
+    status.write({"t": 1}, 100.0)
+    assert not status.due(100.0 + STATUS_INTERVAL_S - 0.01)
+    assert status.due(100.0 + STATUS_INTERVAL_S)
+
+
+def test_status_is_replaced_whole_and_leaves_no_other_file(tmp_path: Path) -> None:
+    status = StatusFile(tmp_path / "status.json")
+    status.write({"t": 1, "long": "x" * 1000}, 0.0)
+    with (tmp_path / "status.json").open() as reader:
+        status.write({"t": 2}, 1.0)
+        assert json.load(reader)["t"] == 1
+    assert json.loads((tmp_path / "status.json").read_text()) == {"t": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["status.json"]

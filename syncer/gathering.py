@@ -33,7 +33,11 @@ def drop_answer(state: State, gathered: Round, answer: Answer, reason: str, *, f
         state.held.release(answer.island, answer.anchor)
         if not freed:
             state.do(DropUpload(answer.push, reason))
-    state.send_to(answer.island, answer.generation, Dropped(state.session, answer.generation, answer.push, reason))
+    member = state.roster.islands.get(answer.island)
+    if member is not None:
+        # The island may have joined again since: its present generation was told at Welcome that the anchor is held.
+        anchor = None if answer.empty else answer.anchor
+        state.send(member, Dropped(state.session, member.generation, answer.push, reason, anchor))
     state.tape(
         "dropped", island=answer.island, push=answer.push, t=gathered.t, fragment=gathered.fragment, reason=reason
     )

@@ -270,13 +270,18 @@ class PushAnswer(msgspec.Struct, frozen=True, tag=True):
     """Refused because the syncer already holds a delta from this anchor: the anchor stays spent."""
 
 
-class Dropped(msgspec.Struct, frozen=True, tag=True):
-    """A push the syncer had held or was receiving is dropped; its anchor is released."""
+class Dropped(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A push the syncer had held or was receiving is dropped; its anchor is released.
+
+    Goes to the island's present generation, which may know the push by its anchor only.
+    """
 
     session: str
     generation: str
     push: str
     reason: str
+    anchor: ValueName | None = None
+    """The anchor that is released; None for an empty answer."""
 
 
 class Published(msgspec.Struct, frozen=True, tag=True):

@@ -204,7 +204,7 @@ def test_rounds_that_gather_too_long_are_taken_back() -> None:
     assert desk.at(100.0) == [
         Send(control(1), PullClosed(SESSION, "k3", 2, 1)),
         DropUpload(held, reason),
-        Send(control(0), Dropped(SESSION, "k1", held, reason)),
+        Send(control(0), Dropped(SESSION, "k1", held, reason, initial_names(2)[1])),
         WriteTape("dropped", {"island": 0, "push": held, "t": 2, "fragment": 1, "reason": reason}),
         Send(control(0), PullClosed(SESSION, "k1", 1, 0)),
         Send(control(1), PullClosed(SESSION, "k3", 1, 0)),

@@ -160,7 +160,7 @@ def test_an_upload_that_makes_progress_is_waited_for_and_then_dropped() -> None:
     reason = "outer step 1 closed before the push was complete"
     assert desk.at(5.5) == [
         DropUpload(late, reason),
-        Send(control(1), Dropped(SESSION, "k3", late, reason)),
+        Send(control(1), Dropped(SESSION, "k3", late, reason, initial_names(2)[0])),
         WriteTape("dropped", {"island": 1, "push": late, "t": 1, "fragment": 0, "reason": reason}),
         Merge(1, 1, 0, (Merging(0, "k1.2", 200.0),)),
     ]
@@ -189,10 +189,10 @@ def test_a_round_that_misses_its_quorum_in_time_begins_again() -> None:
     reason = "outer step 1 begins again: only 1 of 2 answers within 900 s"
     assert desk.at(900.0) == [
         DropUpload(held, reason),
-        Send(control(0), Dropped(SESSION, "k1", held, reason)),
+        Send(control(0), Dropped(SESSION, "k1", held, reason, initial_names(2)[0])),
         WriteTape("dropped", {"island": 0, "push": held, "t": 1, "fragment": 0, "reason": reason}),
         DropUpload(arriving, reason),
-        Send(control(1), Dropped(SESSION, "k3", arriving, reason)),
+        Send(control(1), Dropped(SESSION, "k3", arriving, reason, initial_names(2)[0])),
         WriteTape("dropped", {"island": 1, "push": arriving, "t": 1, "fragment": 0, "reason": reason}),
         *[Send(control(i), PullClosed(SESSION, desk.generation[i], 1, 0)) for i in (2,)],
         *[Send(control(i), Pull(SESSION, desk.generation[i], 1, 0, 2)) for i in (0, 1, 2)],
@@ -218,7 +218,7 @@ def test_a_failed_upload_is_dropped_and_asked_for_again() -> None:
     desk.ready(2)
     push = desk.offer(0, 1)
     assert desk.take(UploadFailed(push, "damaged 3 times")) == [
-        Send(control(0), Dropped(SESSION, "k1", push, "damaged 3 times")),
+        Send(control(0), Dropped(SESSION, "k1", push, "damaged 3 times", initial_names(2)[0])),
         WriteTape("dropped", {"island": 0, "push": push, "t": 1, "fragment": 0, "reason": "damaged 3 times"}),
         Send(control(0), Pull(SESSION, "k1", 1, 0, 1)),
     ]
@@ -340,6 +340,21 @@ def test_the_end_of_a_merge_nobody_waits_for_changes_nothing() -> None:
     assert desk.merged(1, attempt=2) == []
 
 
+def test_a_release_reaches_the_present_generation_of_an_island_that_joined_again() -> None:
+    desk = Desk(quorum=2)
+    desk.ready(2)
+    desk.push(0, 1)
+    desk.gone(0)
+    anchor = initial_names(2)[0]
+    welcome = messages(desk.join(0, life=2))[0]
+    assert isinstance(welcome, Welcome) and welcome.held == (anchor,)
+    desk.push(1, 1)
+    why = "outer step 1 was void: deltas of islands [1] made a result that is not finite"
+    effects = desk.merged(1, finite=False, offenders=(1,))
+    assert Send(control(0, 2), Dropped(SESSION, desk.generation[0], "k1.1", why, anchor)) in effects
+    assert isinstance(messages(desk.push(0, 3, life=2))[0], PushAnswer)
+
+
 def test_a_round_without_any_progress_is_void_and_the_outer_step_goes_on() -> None:
     desk = Desk()
     desk.ready(1)
@@ -371,9 +386,9 @@ def test_a_result_that_is_not_finite_is_void_and_releases_every_anchor() -> None
     effects = desk.merged(1, finite=False, offenders=(1,))
     why = "outer step 1 was void: deltas of islands [1] made a result that is not finite"
     assert effects[1:6] == [
-        Send(control(0), Dropped(SESSION, "k1", "k1.1", why)),
+        Send(control(0), Dropped(SESSION, "k1", "k1.1", why, initial_names(2)[0])),
         WriteTape("dropped", {"island": 0, "push": "k1.1", "t": 1, "fragment": 0, "reason": why}),
-        Send(control(1), Dropped(SESSION, "k3", "k3.2", "the delta was not finite")),
+        Send(control(1), Dropped(SESSION, "k3", "k3.2", "the delta was not finite", initial_names(2)[0])),
         WriteTape(
             "dropped", {"island": 1, "push": "k3.2", "t": 1, "fragment": 0, "reason": "the delta was not finite"}
         ),

@@ -1,0 +1,1 @@
+"""Simulated worlds: the real brains under a virtual clock."""

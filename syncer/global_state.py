@@ -30,7 +30,7 @@ from swift_diloco.core.merge import (
 )
 from swift_diloco.core.messages import ValueName
 from swift_diloco.core.outer import OuterSettings, OuterState
-from swift_diloco.core.pieces import empty_values
+from syncer.buffers import ValueBuffers
 
 WARM_UP_ELEMENTS = 64
 """Elements of the made-up fragment whose merge compiles the kernels; what counts is the types, not the size."""
@@ -66,6 +66,8 @@ class GlobalState:
         self._present: list[Value | None] = []
         self._momentum: list[NDArray[np.float32] | None] = []
         self._waiting: dict[int, MergeResult] = {}
+        self.buffers = ValueBuffers()
+        """Where values and momentum come from; also for uploads, which become initial values."""
         self.layout: Layout | None = None
         self.plan: FragmentPlan | None = None
 
@@ -110,13 +112,14 @@ class GlobalState:
     def merge_job(self, fragment: int, contributions: Sequence[Contribution]) -> Callable[[], MergeResult]:
         """Merge and take the outer step from the present value, into new buffers."""
         value, momentum, plan = self.present(fragment), self._momentum[fragment], self._plans[fragment]
+        buffers = self.buffers
         assert value is not None, f"fragment {fragment} has no value to merge into"
 
         def job() -> MergeResult:
             begin = time.perf_counter()
             size, needed = value.values.size, plan.outer.momentum > 0
             old = momentum if momentum is not None or not needed else np.zeros(size, np.float32)
-            new = OuterState(empty_values(size), empty_values(size) if needed else None)
+            new = OuterState(buffers.take(size), buffers.take(size) if needed else None)
             outcome = merge_and_step_fragment(plan, contributions, OuterState(value.values, old), new, self._threads)
             digest = "" if outcome.void else fragment_digest(new.values, self._threads)
             return MergeResult(new, outcome, digest, time.perf_counter() - begin)

@@ -105,11 +105,11 @@ class Server:
         self._endpoint = endpoint
         self._files = files
         self._links = Links()
-        self._uploads = Uploads(session, self._links, endpoint.send)
+        self._uploads = Uploads(session, self._links, endpoint.send, state.buffers)
         self._fetches = Fetches(session, self._links, state, endpoint, files.tape.write)
         self._events: deque[Event] = deque()
         self._completions: queue.SimpleQueue[Callable[[], list[Event]]] = queue.SimpleQueue()
-        self._merging: dict[int, tuple[ev.Merge, frozenset[str]]] = {}
+        self._merging: dict[int, ev.Merge] = {}
         self._outcome: Outcome | None = None
         self._bad_messages = 0
         self._complaint_due = float("-inf")
@@ -263,20 +263,20 @@ class Server:
             case ev.OpenUpload():
                 self._uploads.open(effect, self._state.elements(effect.fragment))
             case ev.DropUpload(upload, reason):
-                self._release((upload,), reason)
+                self._uploads.drop(upload, reason)
             case ev.AdoptInit(uploads):
                 self._adopt_init(uploads)
             case ev.Merge():
                 self._merge(effect)
             case ev.Commit(t, name, uploads):
                 self._state.commit(t, name)
-                self._release(uploads, "committed")
+                self._uploads.release(uploads)
                 self._announce([name])
                 self._fetches.value_replaced()
             case ev.DiscardMerge(t, uploads):
                 self._state.discard(t)
                 self._merging.pop(t, None)
-                self._release(uploads, "discarded")
+                self._uploads.release(uploads)
             case ev.WriteTape(event, fields):
                 self._files.tape.write(event, fields)
             case ev.Log(level, text):
@@ -292,22 +292,12 @@ class Server:
             self._fetches.link_lost(earlier)
         self._uploads.link_registered(self._links.register(effect, layout, plan))
 
-    def _release(self, uploads: tuple[str, ...], reason: str) -> None:
-        """Forget uploads. One that a merge still reads is not reused."""
-        read = frozenset().union(*(names for _, names in self._merging.values()))
-        for upload in uploads:
-            if upload in read:
-                self._uploads.release([upload], reuse=False)
-            else:
-                self._uploads.drop(upload, reason)
-
     def _adopt_init(self, uploads: tuple[str, ...]) -> None:
         values = [self._uploads.values(name) for name in uploads]
 
         def adopted(initial: tuple[Value, ...]) -> list[Event]:
             self._state.adopt_init(initial)
-            # The buffers of these uploads are the published ones from now on.
-            self._uploads.release(uploads, reuse=False)
+            self._uploads.release(uploads)
             names = self._state.names
             self._announce(list(names))
             return [ev.InitAdopted(names)]
@@ -320,10 +310,10 @@ class Server:
             Contribution(each.island, each.weight, self._uploads.values(each.upload), base_version=number)
             for number, each in enumerate(effect.contributions)
         ]
-        self._merging[effect.t] = effect, frozenset(each.upload for each in effect.contributions)
+        self._merging[effect.t] = effect
 
         def merged(result: MergeResult) -> list[Event]:
-            if self._merging.get(effect.t, (None,))[0] is not effect:
+            if self._merging.get(effect.t) is not effect:
                 return []  # Discarded meanwhile.
             del self._merging[effect.t]
             self._state.keep(effect.t, result)

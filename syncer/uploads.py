@@ -80,11 +80,13 @@ class _Upload:
 class Uploads:
     """All uploads, by name."""
 
-    def __init__(self, session: str, links: Links, send: Callable[[Peer, SyncerMessage], None]) -> None:
+    def __init__(
+        self, session: str, links: Links, send: Callable[[Peer, SyncerMessage], None], buffers: ValueBuffers
+    ) -> None:
         self._session = session
         self._links = links
         self._send = send
-        self._buffers = ValueBuffers()
+        self._buffers = buffers
         self._uploads: dict[str, _Upload] = {}
         self._hungry: dict[tuple[str, int], _RankUpload] = {}
         self._credit = 0
@@ -181,8 +183,8 @@ class Uploads:
                     self._send(rank.link.peer, Cancel(self._session, upload.generation, name, reason))
         self.release([name])
 
-    def release(self, names: Iterable[str], reuse: bool = True) -> None:
-        """Forget uploads; with `reuse` their buffers are free, else somebody still reads them."""
+    def release(self, names: Iterable[str]) -> None:
+        """Forget uploads. Whoever still reads their values may go on."""
         for name in names:
             upload = self._uploads.pop(name, None)
             if upload is None:
@@ -190,8 +192,6 @@ class Uploads:
             for number, rank in upload.ranks.items():
                 self._void_credit(rank)
                 self._hungry.pop((name, number), None)
-            if reuse:
-                self._buffers.give(upload.values)
 
     def values(self, name: str) -> NDArray[np.float32]:
         """What a complete upload brought, flat in layout order."""

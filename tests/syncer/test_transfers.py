@@ -207,6 +207,7 @@ def test_commit_during_a_fetch_leaves_the_value_that_is_being_fetched(tmp_path: 
         )
         for rank in range(2):
             island.bulk[rank].send(Fetched(SESSION, "g", rank, names[BIG]))
+            world.peer_of(island.bulk[rank])
         island.bulk[0].send(Fetch(SESSION, "g", 0, names[BIG], 0, 1))
         assert island.bulk[0].expect(Superseded) == Superseded(SESSION, "g", names[BIG], new)
         island.bulk[0].send(Fetch(SESSION, "g", 0, new, 0, 1))

@@ -13,18 +13,20 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 from swift.megatron.callbacks import MegatronCallback
 from swift.megatron.utils import maybe_finalize_async_save
 
 from swift_diloco.core.errors import DilocoError, InternalError, UserError, exit_with, one_line
-from swift_diloco.core.settings import load_island_settings
-from swift_diloco.island import Island
+from swift_diloco.core.settings import IslandSettings, load_island_settings, require_syncer
+from swift_diloco.island import Island, JobFacts
 from swift_diloco.logs import make_logs_visible
 from swift_diloco.megatron.agree import all_or_none
 from swift_diloco.megatron.group import TorchGroup
-from swift_diloco.megatron.job import job_facts
+from swift_diloco.megatron.job import instance_of, run_folder, wants_own_syncer
+from swift_diloco.megatron.own_syncer import OwnSyncer
 from swift_diloco.megatron.pieces import MegatronPieces
 from swift_diloco.megatron.tokens import TokenCounter
 
@@ -41,6 +43,7 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
         self._group: TorchGroup | None = None
         self._tokens: TokenCounter | None = None
         self._island: Island | None = None
+        self._own_syncer: OwnSyncer | None = None
 
     def on_train_begin(self) -> None:
         """Join: every rank builds its part or all fail, then the island waits for the initial cut and installs it."""
@@ -60,7 +63,12 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
     def _begin(self) -> None:
         group = self._group = TorchGroup()
         self._island = all_or_none(group, lambda: self._build(group))
-        self._island.start()
+        try:
+            self._island.start()
+        except BaseException:
+            if self._own_syncer is not None:
+                self._own_syncer.island_failed_to_join()
+            raise
 
     def _build(self, group: TorchGroup) -> Island:
         args, state = self.args, self.state
@@ -73,8 +81,16 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
         pieces = MegatronPieces(self.trainer, group)
         self._tokens = TokenCounter(group)
         self._tokens.attach(self.trainer)
-        job = job_facts(args, state.iteration, settings, rank=group.rank)
-        return type(self).island_type(settings, pieces, group, job)
+        return type(self).island_type(settings, pieces, group, self._job(settings, group))
+
+    def _job(self, settings: IslandSettings, group: TorchGroup) -> JobFacts:
+        folder = run_folder(self.args, settings)
+        address: Callable[[], str] = partial(require_syncer, settings)
+        if wants_own_syncer(settings) and group.rank == 0:
+            self._own_syncer = OwnSyncer(folder, settings)
+            address = self._own_syncer.address
+        instance = instance_of(folder, settings.island_id) if group.rank == 0 else ""
+        return JobFacts(step=self.state.iteration, instance=instance, address=address)
 
     def _step_ended(self) -> None:
         if self._island is None or self._tokens is None:

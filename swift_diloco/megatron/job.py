@@ -1,4 +1,4 @@
-"""What the island is told of its ms-swift job: where it begins, its run folder, and where the syncer is.
+"""What the island is told of its ms-swift job: its run folder, its instance token, and where the syncer is.
 
 The run folder outlives a restart of the job. ms-swift makes a new versioned output folder for each start, so the run
 folder lies beside those.
@@ -13,14 +13,13 @@ from typing import Any
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings import EMBEDDED, IslandSettings, require_syncer
-from swift_diloco.island import JobFacts
 
 RUN_FOLDER = "diloco"
 INSTANCE_BYTES = 16
 
 
 def run_folder(args: Any, settings: IslandSettings) -> Path:
-    """The folder that the starts of one job share."""
+    """The folder that all starts of one job share."""
     if settings.run_dir:
         return Path(settings.run_dir)
     output = Path(args.output_dir)
@@ -28,7 +27,7 @@ def run_folder(args: Any, settings: IslandSettings) -> Path:
 
 
 def instance_of(folder: Path, island: int) -> str:
-    """The token by which the syncer knows a restart of this island from a second one of the same id; made once."""
+    """The token by which the syncer tells a restart of this island from a second one of the same id; made once."""
     path = folder / f"instance-{island}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,16 +42,13 @@ def instance_of(folder: Path, island: int) -> str:
         ) from error
 
 
-def job_facts(args: Any, step: int, settings: IslandSettings, *, rank: int) -> JobFacts:
-    """The facts of this rank; only rank 0 has a run folder and an address to look up."""
-    syncer = require_syncer(settings)
-    folder = run_folder(args, settings)
-
-    def address() -> str:
-        if syncer != EMBEDDED:
-            return syncer
-        from swift_diloco.embedded import start_or_find
-
-        return start_or_find(folder, settings)
-
-    return JobFacts(step=step, instance=instance_of(folder, settings.island_id) if rank == 0 else "", address=address)
+def wants_own_syncer(settings: IslandSettings) -> bool:
+    """Whether this island starts the syncer itself. Raises `UserError` where another one should."""
+    if require_syncer(settings) != EMBEDDED:
+        return False
+    if settings.island_id != 0:
+        raise UserError(
+            f"--diloco_syncer {EMBEDDED} is for island 0, which starts the syncer; this is island "
+            f"{settings.island_id}: give it the address with --diloco_syncer tcp://HOST:PORT (island 0 logs it)"
+        )
+    return True

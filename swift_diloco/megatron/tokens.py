@@ -11,10 +11,18 @@ Counted where the labels are once: on the last pipeline stage and tensor paralle
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from swift_diloco.core.errors import UserError
-from swift_diloco.megatron.group import TorchGroup
+from swift_diloco.core.errors import InternalError, UserError
+
+
+class Sums(Protocol):
+    """Ranks that can add numbers up, as `TorchGroup` does."""
+
+    @property
+    def size(self) -> int: ...
+
+    def sums(self, numbers: Sequence[int]) -> list[int]: ...
 
 
 class StepWork(NamedTuple):
@@ -41,7 +49,7 @@ def supervised_tokens(metrics: Sequence[Mapping[str, Any]]) -> int:
 class TokenCounter:
     """Watches the steps of one trainer. Attaching changes the trainer object alone, not its class."""
 
-    def __init__(self, group: TorchGroup) -> None:
+    def __init__(self, group: Sums) -> None:
         self._group = group
         self._tokens = 0
         self._trained = False
@@ -62,7 +70,7 @@ class TokenCounter:
         tokens, trained = self._group.sums([self._tokens, int(self._trained)])
         self._tokens, self._trained = 0, False
         if trained not in (0, self._group.size):
-            raise UserError(
+            raise InternalError(
                 f"the optimizer took this step on {trained} of {self._group.size} ranks; expected all or none"
             )
         return StepWork(trained > 0, tokens if trained else 0)

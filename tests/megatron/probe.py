@@ -38,6 +38,7 @@ class PiecesProbe(MegatronCallback):  # type: ignore[misc]
     def __init__(self, trainer: Any) -> None:
         super().__init__(trainer)
         self.report: dict[str, Any] = {"steps": [], "counted": []}
+        self.micro_batches: list[int] = []
 
     def on_train_begin(self) -> None:
         self.group = TorchGroup(timeout_s=60)
@@ -78,7 +79,6 @@ class PiecesProbe(MegatronCallback):  # type: ignore[misc]
 
     def _count_by_hand(self) -> None:
         """Count the supervised labels of every micro-batch as loaded, before the trainer shifts or cuts them."""
-        self.micro_batches: list[int] = []
         collate = self.trainer.data_collator
 
         def counting(examples: Any) -> Any:
@@ -106,7 +106,7 @@ class PiecesProbe(MegatronCallback):  # type: ignore[misc]
                 name = f"{self.layout.tensors[span.box.tensor].name}|{json.dumps(span.box.start)}"
                 values = stream[span.offset : span.offset + span.box.elements].view(span.box.shape)
                 arrays[name] = values.numpy()
-        np.savez(self.folder / f"{moment}-{self.group.rank}.npz", **arrays)
+        np.savez(self.folder / f"{moment}-{self.group.rank}.npz", allow_pickle=False, **arrays)
 
     def _write_back(self) -> dict[str, bool]:
         """Whether writing what was read leaves every bit of masters and parameters."""

@@ -52,7 +52,7 @@ def hugging_face(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
     for i in range(LAYERS):
         ours, theirs = f"decoder.layers.{i}", f"model.layers.{i}"
         attention = tensors[f"{ours}.self_attention.linear_qkv.weight"].view(GROUPS, -1, HIDDEN)
-        q, k, v = attention.split([QUERY_ROWS, HEAD, HEAD], dim=1)
+        q, k, v = torch.split(attention, [QUERY_ROWS, HEAD, HEAD], dim=1)
         named |= {
             f"{theirs}.self_attn.q_proj.weight": q.reshape(-1, HIDDEN),
             f"{theirs}.self_attn.k_proj.weight": k.reshape(-1, HIDDEN),

@@ -1,0 +1,51 @@
+"""The embedded syncer, as far as the island that starts it decides its life.
+
+It outlives a crash of the island, whose restart finds it again, and ends by itself after the final cut. It is told to
+stop when the user ends the job (Ctrl-C, which torchrun hands on to its ranks), and when the island that started it
+could not even join. A SIGTERM tells it nothing: torchrun sends one to rank 0 when another rank has crashed.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from swift_diloco import embedded
+from swift_diloco.core.run_folder import living_pid
+from swift_diloco.core.settings import IslandSettings
+
+INTERRUPT_STOP_S = 5.0
+"""Patience with a syncer that is told to stop, before it is told again; torchrun kills interrupted ranks after 30 s."""
+
+
+class OwnSyncer:
+    """Used on rank 0 of island 0. The constructor starts nothing."""
+
+    def __init__(self, folder: Path, settings: IslandSettings) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._started_here = False
+        self._before: Callable[[int, FrameType | None], object] | int | None = None
+
+    def address(self) -> str:
+        """Where the syncer listens; starts one if the run folder has none."""
+        was_there = living_pid(self._folder) is not None
+        address = embedded.start_or_find(self._folder, self._settings)
+        self._started_here = not was_there
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._interrupted)
+        return address
+
+    def island_failed_to_join(self) -> None:
+        """Stop the syncer if it was started for this attempt; one that was found there has other work."""
+        if self._started_here:
+            embedded.stop(self._folder, INTERRUPT_STOP_S)
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN if self._before is None else self._before)
+        embedded.stop(self._folder, INTERRUPT_STOP_S)
+        if callable(self._before):
+            self._before(number, frame)

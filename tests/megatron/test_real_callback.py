@@ -1,0 +1,99 @@
+"""What the callback makes of the events of ms-swift's real Megatron trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.forkserver import ForkServer, RunResult
+from tests.trainer.tiny import TinyProject
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+ADDRESS = "tcp://127.0.0.1:5"
+SCENARIO = "FLOW_SCENARIO"  # see flow.py, which only a process with the trainer can import
+
+
+class Flows:
+    """Runs of the callback with an island that writes down its events."""
+
+    def __init__(self, server: ForkServer, project: TinyProject, folder: Path) -> None:
+        self.server, self.project, self.folder = server, project, folder
+
+    def run(self, scenario: str, ranks: int, **flags: object) -> RunResult:
+        argv = [str(self.folder), *self.project.arguments(self.folder / "out", (), **flags)]
+        environment = {SCENARIO: scenario, "YETO_DILOCO_SYNCER": ADDRESS}
+        return self.server.start(argv, ranks, entry="tests.megatron.flow:main", env=environment).wait(120)
+
+    def events(self, rank: int = 0) -> list[str]:
+        return (self.folder / f"events-{rank}").read_text().splitlines()
+
+
+@pytest.fixture
+def flows(fork_server: ForkServer, tiny_project: TinyProject, tmp_path: Path) -> Flows:
+    return Flows(fork_server, tiny_project, tmp_path)
+
+
+def test_final_cut_is_waited_for_before_the_last_save(flows: Flows) -> None:
+    flows.run("", 2, train_iters=3, save_steps=2).check()
+    expected = [
+        f"island 0 at {ADDRESS}, from step 0",
+        "start",
+        "step 1 trained True tokens True",
+        "step 2 trained True tokens True",
+        "save checkpoint-2",
+        "step 3 trained True tokens True",
+        "finish 3, complete: ['checkpoint-2']",
+        "save checkpoint-3",
+        "saved, complete: ['checkpoint-2', 'checkpoint-3']",
+        "close",
+    ]
+    assert [flows.events(rank) for rank in range(2)] == [expected, expected]
+
+
+def test_stop_ends_the_training_through_the_trainers_own_flow(flows: Flows) -> None:
+    flows.run("stop", 1, train_iters=4).check()
+    assert flows.events()[3:] == [
+        "step 2 trained True tokens True",
+        "finish 2, complete: []",
+        "save checkpoint-2",
+        "saved, complete: ['checkpoint-2']",
+        "close",
+    ]
+
+
+def test_asynchronous_save_is_on_disk_before_the_syncer_may_forget_the_island(flows: Flows) -> None:
+    flows.run("", 1, train_iters=2, async_save="true").check()
+    assert flows.events()[-3:] == ["save checkpoint-2", "saved, complete: ['checkpoint-2']", "close"]
+
+
+def test_users_mistake_on_one_rank_is_one_line_of_rank_0_and_ends_all(flows: Flows) -> None:
+    result = flows.run("refuse", 2)
+    assert not result.timed_out
+    assert 2 in result.returncodes
+    assert result.returncodes[0] in (2, -15)  # the launcher may end it as soon as rank 1 has ended
+    assert "swift-diloco: error: rank 1 does not like its flags\n" in result.text(0)
+    assert "Traceback" not in result.text(0) + result.text(1)
+
+
+def test_error_of_the_island_closes_it_and_ends_the_job(flows: Flows) -> None:
+    result = flows.run("fail", 2)
+    assert not result.timed_out
+    assert 1 in result.returncodes
+    assert "swift-diloco: error: the syncer broke a rule\n" in result.text(0)
+    assert flows.events()[-1] == "close PeerError"
+
+
+def test_job_with_nothing_left_to_train_says_so(flows: Flows) -> None:
+    flows.run("", 1, train_iters=1).check()
+    checkpoint = flows.folder / "out" / "checkpoint-1"
+    result = flows.run("", 1, train_iters=1, mcore_model=checkpoint, finetune="false", no_load_optim="true")
+    assert result.returncodes == (2,)
+    assert "nothing is left to train: the checkpoint is at iteration 1 of 1" in result.text(0)
+
+
+def test_adapter_training_is_refused_by_name(flows: Flows) -> None:
+    result = flows.run("", 1, tuner_type="lora")
+    assert result.returncodes == (2,)
+    assert "--tuner_type is not supported on islands yet: found lora, expected full" in result.text(0)

@@ -34,7 +34,7 @@ class TinyProject:
     def data(self) -> Path:
         return self.folder / "data.jsonl"
 
-    def arguments(self, output_dir: Path, extra: Sequence[str] = (), **overrides: object) -> list[str]:
+    def arguments(self, output_dir: Path, extra: Sequence[str] = (), /, **overrides: object) -> list[str]:
         """A command line for `megatron sft`: 4 steps of 4 examples; `overrides` replace or add flags, None removes one.
 
         Flags that a CPU needs are not here: the CPU platform adds them.

@@ -164,6 +164,8 @@ class AdoptInit:
     """Make version 0 of every fragment from these uploads (in fragment order). Answered by `InitAdopted`."""
 
     uploads: tuple[str, ...]
+    run: str = ""
+    """The run that begins; announced with the values."""
 
 
 @dataclass(frozen=True)

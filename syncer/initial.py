@@ -29,6 +29,7 @@ class InitialCut:
         self._generation = ""
         self._asked = 0
         self._adopting = False
+        self._run = ""
 
     def consider(self) -> None:
         """Ask if it is time to."""
@@ -53,7 +54,8 @@ class InitialCut:
             return False
         self._arriving[upload] = True
         if all(self._arriving.values()):
-            self._state.do(AdoptInit(tuple(self._arriving)))
+            self._run = self._state.tokens()
+            self._state.do(AdoptInit(tuple(self._arriving), self._run))
             self._adopting, self._arriving = True, {}
         return True
 
@@ -81,7 +83,7 @@ class InitialCut:
         assert self._adopting and state.layout is not None and state.plan is not None
         assert [name.fragment for name in names] == list(range(state.fragments))
         self._adopting = False
-        state.values, state.run = Values(names), state.tokens()
+        state.values, state.run = Values(names), self._run
         for member in state.roster.members.values():
             member.installed = [member.clock.step] * state.fragments
             member.clock.interrupt()

@@ -101,6 +101,7 @@ class Server:
         """How long to go on without any connection."""
         self._brain = brain
         self._session = session
+        self._run = ""
         self._state = state
         self._endpoint = endpoint
         self._files = files
@@ -264,8 +265,8 @@ class Server:
                 self._uploads.open(effect, self._state.elements(effect.fragment))
             case ev.DropUpload(upload, reason):
                 self._uploads.drop(upload, reason)
-            case ev.AdoptInit(uploads):
-                self._adopt_init(uploads)
+            case ev.AdoptInit():
+                self._adopt_init(effect)
             case ev.Merge():
                 self._merge(effect)
             case ev.Commit(t, name, uploads):
@@ -292,7 +293,8 @@ class Server:
             self._fetches.link_lost(earlier)
         self._uploads.link_registered(self._links.register(effect, layout, plan))
 
-    def _adopt_init(self, uploads: tuple[str, ...]) -> None:
+    def _adopt_init(self, effect: ev.AdoptInit) -> None:
+        uploads, self._run = effect.uploads, effect.run
         values = [self._uploads.values(name) for name in uploads]
 
         def adopted(initial: tuple[Value, ...]) -> list[Event]:
@@ -338,7 +340,7 @@ class Server:
     def _announce(self, names: list[ValueName]) -> None:
         for generation, peer in self._links.everybody():
             for name in names:
-                self._endpoint.send(peer, Published(self._session, generation, name))
+                self._endpoint.send(peer, Published(self._session, generation, name, self._run))
 
     def _write_status(self, now: float) -> None:
         fields = {

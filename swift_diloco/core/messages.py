@@ -204,6 +204,8 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     """The present value of each fragment; empty before INIT."""
     held: tuple[ValueName, ...] = ()
     """This island's anchors from which the syncer holds a delta."""
+    held_floor: tuple[int, ...] = ()
+    """Per fragment: anchors of versions below this are not remembered any more and count as held."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -290,6 +292,8 @@ class Published(msgspec.Struct, frozen=True, tag=True):
     session: str
     generation: str
     name: ValueName
+    run: str = ""
+    """The run the value belongs to; begins with INIT, after the first islands were welcomed."""
 
 
 class Window(msgspec.Struct, frozen=True, tag=True):
@@ -364,6 +368,23 @@ class Unknown(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class Order(Enum):
+    """What an operator has every island, or one, do at its next boundary."""
+
+    SAVE = "save"
+    SAVE_AND_STOP = "save_and_stop"
+    ABORT = "abort"
+
+
+class Command(msgspec.Struct, frozen=True, tag=True):
+    """An operator's order, relayed."""
+
+    session: str
+    generation: str
+    order: Order
+    reason: str = ""
+
+
 class BudgetReached(msgspec.Struct, frozen=True, tag=True):
     """The outer step budget is reached: the next boundary is the island's last."""
 
@@ -408,6 +429,7 @@ SyncerMessage = (
     | Resumed
     | HeartbeatReply
     | Unknown
+    | Command
     | BudgetReached
     | FinalCut
     | Stopping

@@ -40,7 +40,7 @@ FROM_ISLAND: list[m.IslandMessage] = [
 ]
 FROM_SYNCER: list[m.SyncerMessage] = [
     m.LayoutWanted("s", "nonce"),
-    m.Welcome("s", "g", "nonce", "token", "run", CONTRACT, PLAN, (VALUE,), (VALUE,)),
+    m.Welcome("s", "g", "nonce", "token", "run", CONTRACT, PLAN, (VALUE,), (VALUE,), (1, 2)),
     m.Refused("s", "nonce", "why", True),
     m.RankWelcome("s", "g", 3, (VALUE,)),
     m.Joined("s", "g"),
@@ -49,7 +49,7 @@ FROM_SYNCER: list[m.SyncerMessage] = [
     m.PullClosed("s", "g", 4, 1),
     m.PushAnswer("s", "g", "g.1", m.Outcome.CARRIED, "late"),
     m.Dropped("s", "g", "g.1", "why"),
-    m.Published("s", "g", VALUE),
+    m.Published("s", "g", VALUE, "run"),
     m.Window("s", "g", "g.1", 1, 0, 16),
     m.Cancel("s", "g", "g.1", "why"),
     m.Piece("s", "g", VALUE, 7, 2**64 - 1),
@@ -58,6 +58,7 @@ FROM_SYNCER: list[m.SyncerMessage] = [
     m.Resumed("s", "g"),
     m.HeartbeatReply("s", "g", 2, "island 1"),
     m.Unknown("s", "g", "why"),
+    m.Command("s", "g", m.Order.SAVE_AND_STOP, "why"),
     m.BudgetReached("s", "g", 10),
     m.FinalCut("s", "g", (VALUE,)),
     m.Stopping("s", "g", "why"),

@@ -4,7 +4,9 @@ It knows commands, logs and exit codes, nothing of training. Invariants: every p
 everything those started in turn, carries its mark in the environment; after `stop_all` none of them is alive.
 """
 
+import itertools
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -31,8 +33,14 @@ KILL_S = 5.0
 """How long the kernel may take to remove a killed process."""
 
 TAIL_LINES = 20
-TAIL_BYTES_MAX = 8 * 1024
-"""What is shown of a failed process's log."""
+TAIL_BYTES_MAX = 16 * 1024
+"""What is read and shown of a failed process's log."""
+
+LAUNCHER_REPORT = re.compile(r"^E\d{4} .*torch/distributed/elastic")
+"""Where torchrun begins to report that a rank failed: two screens that push the rank's own last words out of sight."""
+
+PROGRESS_BAR = re.compile(r"^[\w ]+: +\d+%\|")
+"""A line that tqdm draws."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +66,14 @@ class ProcessFailed(QuickstartError):
 
 
 def tail(log: Path) -> str:
-    """The last lines of a log, indented."""
+    """The last lines of a log that the process itself wrote, indented."""
     with log.open("rb") as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - TAIL_BYTES_MAX))
         lines = file.read().decode("utf-8", "replace").replace("\r", "\n").splitlines()
-    kept = [line.rstrip() for line in lines if line.strip()][-TAIL_LINES:]
-    return "\n".join(f"    {line}" for line in kept) or "    (the log is empty)"
+    own = itertools.takewhile(lambda line: not LAUNCHER_REPORT.match(line), lines)
+    kept = [line.rstrip() for line in own if line.strip() and not PROGRESS_BAR.match(line)]
+    return "\n".join(f"    {line}" for line in kept[-TAIL_LINES:]) or "    (the log is empty)"
 
 
 def marked_processes(token: str) -> dict[int, str]:

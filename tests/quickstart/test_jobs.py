@@ -148,6 +148,17 @@ def test_a_tail_is_short_and_an_empty_log_says_so(tmp_path: Path) -> None:
     assert tail(log).splitlines() == [f"    line {i}" for i in range(4980, 5000)]
 
 
+def test_a_tail_ends_with_the_words_of_the_rank_not_of_its_launcher(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        "[rank0]: KeyError: 0\n"
+        "Train:  98%|█████| 118/120 [00:20<00:00,  6.11it/s]\rTrain:  99%|█████| 119/120 [00:25<00:00,  4.71it/s]\n"
+        "E1129 20:10:38.974000 7539 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)\n"
+        "Traceback (most recent call last):\n  raise ChildFailedError(\n"
+    )
+    assert tail(log) == "    [rank0]: KeyError: 0"
+
+
 def test_a_command_can_be_typed(tmp_path: Path) -> None:
     command = Command("one", ("program", "word"), tmp_path / "log", variables={"A": "1"}, base={"B": "2"})
     assert command.typed() == ["env", "A=1", "program", "word"]

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def kernel_module(triton: Any) -> Any:
     """What a kernel file does with triton while it is imported."""
     language = triton.language
 
-    def kernel(pointer: object, n: object, block: language.constexpr) -> None:
+    def kernel(pointer: object, n: object, block: language.constexpr) -> None:  # type: ignore[name-defined]
         language.store(pointer, language.load(pointer))
 
     tune = triton.autotune(configs=[triton.Config({"block": 64}, num_warps=4)], key=["n"])

@@ -33,7 +33,13 @@ REQUIRED = (
 )
 
 # Flags whose default works; only some values do not. `value` is what to use instead.
+# ms-swift 4.6.0 trains float32 too in fp16, and its NaN check takes the overflow that lowers the first loss scale (2**32)
+# for an error, on GPUs as well.
+_NO_FP16 = "ms-swift would train in fp16 and stop at the first overflow of the loss scale"
+
 FORBIDDEN = (
+    CpuFlag("torch_dtype", "bfloat16", ("bfloat16", "none"), _NO_FP16),
+    CpuFlag("fp16", "false", (*_FALSE, "none"), _NO_FP16),
     CpuFlag("apply_rope_fusion", "false", _FALSE, "it is a CUDA kernel"),
     CpuFlag("context_parallel_size", "1", ("1",), "context parallelism lives in Transformer Engine's kernels"),
     CpuFlag("tp_comm_overlap", "false", _FALSE, "it needs CUDA streams"),

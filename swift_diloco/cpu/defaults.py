@@ -32,16 +32,17 @@ REQUIRED = (
     CpuFlag("dataloader_pin_memory", "false", _FALSE, "there is no device to copy pinned memory to"),
 )
 
-# Flags whose default works; only some values do not. `value` is what to use instead.
-# ms-swift 4.6.0 trains float32 too in fp16, and its NaN check takes the overflow that lowers the first loss scale (2**32)
-# for an error, on GPUs as well.
+# ms-swift 4.6.0 trains float32 too in fp16, and its NaN check takes the overflow that lowers the first loss scale
+# (2**32) for an error, on GPUs as well.
 _NO_FP16 = "ms-swift would train in fp16 and stop at the first overflow of the loss scale"
 
+# Flags whose default works; only some values do not. `value` is what to use instead.
 FORBIDDEN = (
     CpuFlag("torch_dtype", "bfloat16", ("bfloat16", "none"), _NO_FP16),
     CpuFlag("fp16", "false", (*_FALSE, "none"), _NO_FP16),
     CpuFlag("apply_rope_fusion", "false", _FALSE, "it is a CUDA kernel"),
     CpuFlag("context_parallel_size", "1", ("1",), "context parallelism lives in Transformer Engine's kernels"),
+    CpuFlag("te_rng_tracker", "false", _FALSE, "it is made for CUDA graphs"),
     CpuFlag("tp_comm_overlap", "false", _FALSE, "it needs CUDA streams"),
     CpuFlag("use_precision_aware_optimizer", "false", _FALSE, "it is a CUDA kernel"),
     CpuFlag("optimizer_cpu_offload", "false", _FALSE, "the optimizer is on the CPU already"),

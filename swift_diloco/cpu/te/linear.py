@@ -140,10 +140,11 @@ class LayerNormLinear(Linear):
         if normalization not in ("LayerNorm", "RMSNorm"):
             raise UnsupportedOnCpuError(f"normalization {normalization!r}", "use LayerNorm or RMSNorm")
         zero_centered = bool(options.pop("zero_centered_gamma", False))
-        if options.pop("return_layernorm_output", False):
-            raise UnsupportedOnCpuError("LayerNormLinear(return_layernorm_output=True)")
+        # LoRA switches this on to feed its own first matrix with what the norm gave.
+        returns_norm = bool(options.pop("return_layernorm_output", False))
         super().__init__(in_features, out_features, **options)
         self.eps, self.normalization, self.zero_centered_gamma = eps, normalization, zero_centered
+        self.return_layernorm_output = returns_norm
         device = self.weight.device
         self.layer_norm_weight = new_parameter((in_features,), self.weight.dtype, device, 0.0 if zero_centered else 1.0)
         mark_sequence_parallel(self.layer_norm_weight, self.sequence_parallel)
@@ -152,6 +153,11 @@ class LayerNormLinear(Linear):
             self.layer_norm_bias = new_parameter((in_features,), self.weight.dtype, device, 0.0)
             mark_sequence_parallel(self.layer_norm_bias, self.sequence_parallel)
 
-    def multiply(self, values: torch.Tensor) -> torch.Tensor:
+    def forward(self, values: torch.Tensor, is_first_microbatch: bool | None = None, **options: Any) -> Any:
+        del is_first_microbatch
+        refuse_options("LayerNormLinear.forward", options)
         normed = normalise(values, self.layer_norm_weight, self.layer_norm_bias, self.eps, self.zero_centered_gamma)
-        return super().multiply(normed)
+        output = self._with_bias(self.multiply(normed))
+        if not self.return_layernorm_output:
+            return output
+        return (*output, normed) if self.return_bias else (output, normed)

@@ -36,6 +36,16 @@ def test_layer_norm_linear_is_the_norm_and_then_the_layer() -> None:
     assert [name for name, _ in layer.named_parameters()] == ["weight", "layer_norm_weight"]
 
 
+@pytest.mark.parametrize("return_bias", [True, False])
+def test_the_norm_s_output_is_returned_last_when_it_is_asked_for(return_bias: bool) -> None:
+    layer = LayerNormLinear(8, 4, return_bias=return_bias, init_method=fill)
+    layer.return_layernorm_output = True
+    output = layer(VALUES)
+    assert len(output) == (3 if return_bias else 2)
+    torch.testing.assert_close(output[-1], functional.layer_norm(VALUES, (8,)))
+    torch.testing.assert_close(output[0], functional.linear(output[-1], layer.weight))
+
+
 @pytest.mark.parametrize(("mode", "shape", "dimension"), [("column", (2, 8), 0), ("row", (4, 4), 1)])
 def test_a_parallel_weight_is_one_rank_s_cut_and_says_so(mode: str, shape: tuple[int, int], dimension: int) -> None:
     layer = Linear(8, 4, parallel_mode=mode, tp_size=2, sequence_parallel=True, init_method=fill)
@@ -92,8 +102,6 @@ def test_unsupported_options_are_named(options: dict[str, object], feature: str)
 def test_unsupported_norms_are_named() -> None:
     with pytest.raises(UnsupportedOnCpuError, match="BatchNorm"):
         LayerNormLinear(8, 4, normalization="BatchNorm")
-    with pytest.raises(UnsupportedOnCpuError, match="return_layernorm_output"):
-        LayerNormLinear(8, 4, return_layernorm_output=True)
 
 
 def test_each_expert_of_a_grouped_linear_gets_its_slice() -> None:

@@ -31,7 +31,8 @@ WRITE_AFTER_STEP = 2
 
 
 class PiecesProbe(MegatronCallback):  # type: ignore[misc]
-    """Reads before training, writes back what it read, installs new values after step 2, and looks where they went."""
+    """Reads before training, writes back what it read, installs new values after step 2, looks where they went after
+    step 3, and has step 4 skip its update."""
 
     folder: Path
 
@@ -73,6 +74,7 @@ class PiecesProbe(MegatronCallback):  # type: ignore[misc]
             self.report["wrong"] = self._wrong_places()
         if step == WRITE_AFTER_STEP + 1:
             self.report["moved"] = self._distance_to_written()
+            self._skip_updates()
         if step >= self.args.train_iters:
             self._save_values("end")
             (self.folder / f"report-{self.group.rank}.json").write_text(json.dumps(self.report))
@@ -87,6 +89,10 @@ class PiecesProbe(MegatronCallback):  # type: ignore[misc]
             return batch
 
         self.trainer.data_collator = counting
+
+    def _skip_updates(self) -> None:
+        """From now on the optimizer does as it does when the loss scale overflows: it changes nothing and says so."""
+        self.trainer.optimizer.step = lambda: (False, 0.0, 0)
 
     def _everybodys(self, item: Any, kind: Any) -> list[Any]:
         gathered = self.group.gather(msgspec.msgpack.encode(item))

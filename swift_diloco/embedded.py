@@ -138,7 +138,7 @@ def _wait_for_address(run_dir: Path, timeout_s: float, lives: Callable[[], bool]
 
     _wait(look, timeout_s, f"the syncer of {run_dir} to listen")
     if found:
-        return found[-1]
+        return found[-1].replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     if not lives():
         raise UserError(f"the syncer did not start: {_last_line(run_dir / LOG_FILE)} (log: {run_dir / LOG_FILE})")
     raise UserError(

@@ -24,8 +24,13 @@ from syncer.events import Peer
 from syncer.peers import Peers
 
 QUEUE_MESSAGES_MAX = 1024
-"""Messages in ZeroMQ's queue per peer and direction. Credit keeps bulk far below it (32 pieces); a peer that lets
+"""Messages to one peer in ZeroMQ's queue. Credit keeps bulk far below it (32 pieces); a peer that lets
 so many control messages lie does not read any more.
+"""
+
+RECEIVED_MESSAGES_MAX = 64
+"""Messages of one peer that wait to be taken: the credit of four uploads. A peer that sends without credit is held back
+by TCP.
 """
 
 BACKLOG_CONNECTIONS = 1024
@@ -74,10 +79,11 @@ class Endpoint:
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.ROUTER_HANDOVER, 0)
         router.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES_MAX)
-        router.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES_MAX)
+        router.setsockopt(zmq.RCVHWM, RECEIVED_MESSAGES_MAX)
         router.setsockopt(zmq.LINGER, LINGER_MS)
         router.setsockopt(zmq.BACKLOG, BACKLOG_CONNECTIONS)
         router.setsockopt(zmq.MAXMSGSIZE, BIG_HEADER_BYTES_MAX)
+        router.setsockopt(zmq.IPV6, int("[" in address))
         router.setsockopt(zmq.TCP_KEEPALIVE, 1)
         router.setsockopt(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S)
         self._monitor = router.get_monitor_socket(WATCHED_EVENTS)

@@ -76,9 +76,10 @@ class _Pin:
     value: Value
     island: int
     waiting: set[int]
-    """Ranks that have not said Fetched."""
+    """Ranks that still need it."""
+    finished: set[int] = field(default_factory=set)
+    """Ranks that have it, or moved on to a newer value."""
     sent_bytes: dict[int, int] = field(default_factory=dict)
-    last_sent: int = 0
 
 
 @dataclass(eq=False)
@@ -151,6 +152,8 @@ class Fetches:
             self._refuse(link, f"more than {FETCHES_WAITING_MAX} fetches at once")
             return
         pin = pin or self._pin(link, present)
+        if link.rank not in pin.finished:
+            pin.waiting.add(link.rank)  # It may have introduced itself after the pin was made.
         self._moved_on(link, pin.value.name)
         end = min(message.first + message.count, chunks)
         queue.wishes.append(_Wish(pin.value, pin, message.first, end))
@@ -233,6 +236,7 @@ class Fetches:
 
     def _leave(self, pin: _Pin, link: RankLink) -> None:
         pin.waiting.discard(link.rank)
+        pin.finished.add(link.rank)
         if link.peer in self._queues:
             queue = self._queues[link.peer]
             queue.wishes = deque(wish for wish in queue.wishes if wish.pin is not pin)

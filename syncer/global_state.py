@@ -18,22 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from swift_diloco.core import kernels
 from swift_diloco.core.digest import fragment_digest
 from swift_diloco.core.layout import FragmentPlan, Layout, fragment_elements
-from swift_diloco.core.merge import (
-    Contribution,
-    MergeOutcome,
-    MergePlan,
-    MergeRule,
-    TensorSlot,
-    merge_and_step_fragment,
-)
+from swift_diloco.core.merge import Contribution, MergeOutcome, MergePlan, MergeRule, merge_and_step_fragment, slots_of
 from swift_diloco.core.messages import ValueName
 from swift_diloco.core.outer import OuterSettings, OuterState
 from syncer.buffers import ValueBuffers
-
-WARM_UP_ELEMENTS = 64
-"""Elements of the made-up fragment whose merge compiles the kernels; what counts is the types, not the size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,23 +137,13 @@ class GlobalState:
 
     def warm_up(self) -> None:
         """Compile the kernels of the merge, so that the first round does not wait for them."""
-        half = WARM_UP_ELEMENTS // 2
-        slots = (TensorSlot(0, half, MergeRule.AVG), TensorSlot(half, half, MergeRule.RDA))
-        deltas = [np.full(WARM_UP_ELEMENTS, sign, np.float32) for sign in (1.0, 0.5)]
-        pushes = [Contribution(i, 1.0, _frozen(delta)) for i, delta in enumerate(deltas)]
-        old, new = (
-            OuterState(np.zeros(WARM_UP_ELEMENTS, np.float32), np.zeros(WARM_UP_ELEMENTS, np.float32)) for _ in range(2)
-        )
-        merge_and_step_fragment(MergePlan(slots, self._outer), pushes, old, new)
+        kernels.warm_up()
 
     def _merge_plan(self, layout: Layout, group: Sequence[int]) -> MergePlan:
-        slots, offset = [], 0
-        for tensor in group:
-            spec = layout.tensors[tensor]
-            rule = MergeRule.AVG if self._average_only else MergeRule(spec.rule)
-            slots.append(TensorSlot(offset, spec.elements, rule))
-            offset += spec.elements
-        return MergePlan(tuple(slots), self._outer)
+        specs = (layout.tensors[tensor] for tensor in group)
+        average = MergeRule.AVG
+        rules = ((spec.elements, average if self._average_only else MergeRule(spec.rule)) for spec in specs)
+        return MergePlan(slots_of(rules), self._outer)
 
 
 def _frozen(values: NDArray[np.float32]) -> NDArray[np.float32]:

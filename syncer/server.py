@@ -121,11 +121,13 @@ class Server:
     def run(self) -> Outcome:
         """Serve until the coordinator says Exit. Raises what a job raised: that is our own fault."""
         self._last_connected = time.monotonic()
-        with ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="merge") as jobs:
-            self._jobs = jobs
+        self._jobs = ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="merge")
+        try:
             self._submit(self._state.warm_up, lambda _: [])
             while self._outcome is None:
                 self._turn()
+        finally:
+            self._jobs.shutdown(cancel_futures=True)
         self._write_status(time.monotonic())
         return self._outcome
 

@@ -269,7 +269,7 @@ def tiling_fault(layout: Layout, boxes: Iterable[Box]) -> str | None:
     do."""
     by_tensor: dict[int, list[Box]] = {}
     for box in boxes:
-        if fault := _box_fault(layout, box):
+        if fault := box_fault(layout, box):
             return fault
         by_tensor.setdefault(box.tensor, []).append(box)
     for i, spec in enumerate(layout.tensors):
@@ -284,7 +284,8 @@ def tiling_fault(layout: Layout, boxes: Iterable[Box]) -> str | None:
     return None
 
 
-def _box_fault(layout: Layout, box: Box) -> str | None:
+def box_fault(layout: Layout, box: Box) -> str | None:
+    """In words, why `box` is no box of the layout; None when it is one."""
     if not 0 <= box.tensor < len(layout.tensors):
         return f"box {box} is of tensor number {box.tensor}; the layout has {len(layout.tensors)}"
     spec = layout.tensors[box.tensor]

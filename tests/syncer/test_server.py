@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zmq
 
 from swift_diloco.core import frames
 from swift_diloco.core.digest import fragment_digest
@@ -24,6 +25,7 @@ from swift_diloco.core.messages import (
     ValueName,
 )
 from swift_diloco.core.outer import OuterSettings
+from syncer import endpoint
 from syncer import events as ev
 from tests.syncer.served import (
     BIG,
@@ -256,3 +258,71 @@ def test_failure_of_a_job_ends_the_server_with_its_traceback(tmp_path: Path) -> 
     world.wait_ended()
     with pytest.raises(AssertionError, match="one initial value per fragment"):
         world.stop()
+
+
+def test_two_pushes_of_one_island_are_merged_in_the_order_given(tmp_path: Path) -> None:
+    with serving(tmp_path) as world:
+        island = world.join("g0", [whole(LAYOUT)])
+        initial = random_values(1)
+        world.publish_initial(island, initial)
+        deltas = [np.full_like(initial[SMALL], value) for value in (1.0, 3.0)]
+        for i, delta in enumerate(deltas):
+            world.perform(ev.OpenUpload(f"push-{i}", "g0", SMALL, "f32"))
+            island.upload(f"push-{i}", SMALL, delta)
+        world.perform(ev.Merge(1, 1, SMALL, (ev.Merging(0, "push-0", 1.0), ev.Merging(0, "push-1", 1.0))))
+        finished = world.script.wait_for(ev.MergeFinished)
+        name = ValueName(SMALL, 1, finished.digest)
+        world.perform(ev.Commit(1, name, ("push-0", "push-1")))
+        world.expect_published(name)
+        present = world.state.present(SMALL)
+        assert present is not None
+        np.testing.assert_allclose(present.values, initial[SMALL] + 2.0, rtol=1e-5)
+
+
+def test_result_of_a_discarded_merge_is_not_reported(tmp_path: Path) -> None:
+    with serving(tmp_path) as world:
+        island = world.join("g0", [whole(LAYOUT)])
+        initial = random_values(1)
+        world.publish_initial(island, initial)
+        world.perform(ev.OpenUpload("push", "g0", SMALL, "f32"))
+        island.upload("push", SMALL, np.ones_like(initial[SMALL]))
+        merging = (ev.Merging(0, "push", 1.0),)
+        world.perform(ev.Merge(1, 1, SMALL, merging), ev.DiscardMerge(1, ()), ev.Merge(1, 2, SMALL, merging))
+        world.script.wait(lambda e: isinstance(e, ev.MergeFinished) and e.attempt == 2)
+        assert [e.attempt for e in world.script.events if isinstance(e, ev.MergeFinished)] == [2]
+
+
+def test_peer_that_does_not_read_is_reported_gone_and_the_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "QUEUE_MESSAGES_MAX", 4)
+    with serving(tmp_path) as world:
+        reader, sleeper = world.client(), world.client()
+        sleeper.socket.setsockopt(zmq.RCVHWM, 1)
+        peer = world.peer_of(sleeper)
+        world.perform(*[ev.Send(peer, Stopping(SESSION, "g", "x" * 1_000_000)) for _ in range(100)])
+        assert world.script.wait_for(ev.PeerGone) == ev.PeerGone(peer)
+        world.perform(ev.Send(world.peer_of(reader), Stopping(SESSION, "g", "still here")))
+        assert reader.expect(Stopping).reason == "still here"
+
+
+def test_syncer_without_any_connection_asks_to_stop_after_its_time(tmp_path: Path) -> None:
+    world = World(tmp_path, OuterSettings(1.0))
+    world.server.orphan_timeout_s = 0.05
+    world.script.push([ev.Exit(0, "nobody is here")])
+    world.start()
+    world.wait_ended()
+    assert world.outcome is not None and world.outcome.reason == "nobody is here"
+    world.stop()
+
+
+def test_connected_peer_keeps_the_syncer_from_stopping(tmp_path: Path) -> None:
+    with serving(tmp_path) as world:
+        client = world.client()
+        world.peer_of(client)
+        world.server.orphan_timeout_s = 0.01
+        world.perform()
+        for _ in range(3):
+            world.peer_of(client)
+        assert world.endpoint.connected == 1
+        assert len([e for e in world.script.events if isinstance(e, ev.StopRequested)]) == 1

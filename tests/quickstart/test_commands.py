@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.presets import load_preset
 from swift_diloco.core.settings import parse_syncer_argv
 from swift_diloco.quickstart import commands
 from swift_diloco.quickstart.commands import Recipe
@@ -30,6 +31,7 @@ def test_island_zero_starts_the_syncer_and_the_others_are_given_its_address() ->
     first = flags(commands.island_command(FOLDER, RECIPE, 0, "embedded").argv)
     assert first["--plugin"] == "diloco"
     assert first["--diloco_syncer"] == "embedded"
+    assert load_preset(first["--diloco_preset"]).island["platform"] == "cpu"
     assert first["--diloco_run_dir"] == "/run/syncer"
     other = flags(commands.island_command(FOLDER, RECIPE, 2, "tcp://127.0.0.1:5").argv)
     assert (other["--diloco_island_id"], other["--diloco_syncer"]) == ("2", "tcp://127.0.0.1:5")
@@ -38,11 +40,11 @@ def test_island_zero_starts_the_syncer_and_the_others_are_given_its_address() ->
 
 
 def test_the_syncer_understands_its_arguments() -> None:
-    settings = parse_syncer_argv(shlex.split(commands.syncer_arguments(RECIPE)))
+    settings = parse_syncer_argv(["--preset", commands.PRESET, *shlex.split(commands.syncer_arguments(RECIPE))])
     assert settings.bind == "tcp://127.0.0.1:0"
     assert settings.expected_islands == settings.min_islands == settings.quorum == 3
     assert (settings.sync_every_steps, settings.fragments) == (RECIPE.sync_every_steps, RECIPE.fragments)
-    assert (settings.outer_lr, settings.outer_momentum, settings.align) == (1.0, 0.0, "carry")
+    assert (settings.outer_lr, settings.outer_momentum, settings.align) == (1.0, 0.0, RECIPE.align)
 
 
 def test_the_island_alone_differs_only_in_the_plugin_and_the_output() -> None:

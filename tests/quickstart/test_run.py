@@ -124,3 +124,30 @@ def test_an_interrupted_run_leaves_nobody(start: Starter, number: signal.Signals
     _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert "interrupted; all processes are stopped" in err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_real_thing_trains_one_model_on_two_islands(start: Starter, tmp_path: Path) -> None:
+    command = [
+        str(Path(sys.executable).with_name("swift-diloco")),
+        "quickstart",
+        "--steps",
+        "80",
+        "--out",
+        str(start.out),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, WATCH: str(tmp_path)}, timeout=390
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((start.out / "report.json").read_text())
+    assert report["passed"] is True
+    assert len(report["final_digests"]) == 2 and len(set(report["final_digests"].values())) == 1
+    assert report["held_out_loss_after"] < 0.8 * report["held_out_loss_before"]
+    assert report["examples"] >= 2000 and report["outer_steps"] >= 8
+    for island in report["islands"]:
+        assert island["steps"] == 80
+        assert island["final_loss"] < 0.8 * island["first_loss"]
+        assert 80 * 16 * 15 < island["tokens"] < 80 * 16 * 40  # 16 answers a step of about 20 tokens
+    assert report["bytes_pushed"] >= 2 * 4 * report["parameters"]  # every fragment, from both islands, in FP32

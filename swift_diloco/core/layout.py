@@ -71,6 +71,8 @@ class Box(msgspec.Struct, frozen=True, array_like=True, order=True):
         return prod(self.shape)
 
     def __str__(self) -> str:
+        if len(self.start) != len(self.shape):
+            return f"[start {list(self.start)}, shape {list(self.shape)}]"
         ranges = ", ".join(f"{s}:{s + n}" for s, n in zip(self.start, self.shape, strict=True))
         return f"[{ranges}]"
 

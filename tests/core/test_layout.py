@@ -228,6 +228,7 @@ def test_tiling_is_recognised_and_any_missing_or_double_box_found(model: tuple[L
         (Box(0, (-1, 0), (1, 3)), "is not inside"),
         (Box(0, (0, 0), (0, 3)), "is not inside"),
         (Box(0, (0,), (6,)), "is not inside"),
+        (Box(0, (0,), (2, 3)), r"box \[start \[0\], shape \[2, 3\]\] is not inside"),
     ],
 )
 def test_box_outside_the_layout_is_told(box: Box, fault: str) -> None:

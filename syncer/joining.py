@@ -141,6 +141,7 @@ class Joining:
             plan=state.plan,
             values=self._values(),
             held=state.held.names(member.island),
+            held_floor=state.held.floors(member.island, state.fragments),
         )
         state.send(member, welcome)
 

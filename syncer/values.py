@@ -99,6 +99,13 @@ class HeldAnchors:
         merged = [name for names in self._merged.get(island, {}).values() for name in names]
         return tuple(sorted([*merged, *self._gathered.get(island, ())]))
 
+    def floors(self, island: int, fragments: int) -> tuple[int, ...]:
+        """Per fragment, the version below which every anchor counts as held; empty when all is remembered."""
+        merged = self._merged.get(island, {})
+        full = (merged.get(fragment, []) for fragment in range(fragments))
+        floors = tuple(names[0].version if len(names) == MERGED_KEPT else 0 for names in full)
+        return floors if any(floors) else ()
+
     def gathered(self, island: int) -> frozenset[ValueName]:
         """Anchors of an island whose deltas are not merged yet."""
         return frozenset(self._gathered.get(island, ()))

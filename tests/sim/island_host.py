@@ -1,4 +1,4 @@
-"""An island's process in a simulated world: the real Session, a trainer that adds noise, links that break, and restarts."""
+"""An island's process in a simulated world: the real Session, a trainer that adds noise, links that break, restarts."""
 
 from __future__ import annotations
 

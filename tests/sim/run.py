@@ -1,4 +1,4 @@
-"""Makes a plan from a seed, runs the world to its end, and says what happened. `python -m tests.sim.run SEED` replays one."""
+"""Makes a plan from a seed and runs the world to its end. `python -m tests.sim.run SEED [faults]` replays one."""
 
 from __future__ import annotations
 

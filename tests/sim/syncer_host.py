@@ -48,6 +48,7 @@ class SyncerHost:
     def __init__(self, world: World) -> None:
         self.world = world
         self.session = world.token()
+        self.run = ""
         self.brain = Coordinator(world.plan.settings, session=self.session, tokens=world.token)
         self.links: dict[str, Link] = {}
         self.generations: dict[str, str] = {}
@@ -128,12 +129,10 @@ class SyncerHost:
     def _compute(self, effect: AdoptInit | Merge | Commit | DiscardMerge) -> None:
         """Effects on values."""
         match effect:
-            case AdoptInit(uploads):
+            case AdoptInit(uploads, run):
+                self.run = run
                 values = [self._taken(upload) for upload in uploads]
-                names = tuple(ValueName(f, 0, repr(value)) for f, value in enumerate(values))
-                for name, value in zip(names, values, strict=True):
-                    self._publish(name, value)
-                self._later(InitAdopted(names))
+                self.world.after(self.world.transfer(), lambda: self._adopt(values))
             case Merge():
                 self._merge(effect)
             case Commit(t, name, uploads):
@@ -158,8 +157,12 @@ class SyncerHost:
         finished = MergeFinished(merge.t, merge.attempt, repr(result), not bad, bad, seconds)
         self.world.after(seconds, lambda: self.take(finished))
 
-    def _later(self, event: Event) -> None:
-        self.world.after(self.world.transfer(), lambda: self.take(event))
+    def _adopt(self, values: list[float]) -> None:
+        """The initial values are announced, then told to the brain."""
+        names = tuple(ValueName(f, 0, repr(value)) for f, value in enumerate(values))
+        for name, value in zip(names, values, strict=True):
+            self._publish(name, value)
+        self.take(InitAdopted(names))
 
     def _taken(self, upload: str) -> float:
         """A complete upload, which is free from now on."""
@@ -176,7 +179,7 @@ class SyncerHost:
         self.present[name.fragment], self.values[name] = name, value
         for generation, peer in self.generations.items():
             if (link := self.links.get(peer)) is not None:
-                self.world.send_down(link, Published(self.session, generation, name))
+                self.world.send_down(link, Published(self.session, generation, name, self.run))
 
     # -- Transfers ----------------------------------------------------------------------------------------------------
 

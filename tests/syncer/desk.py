@@ -120,11 +120,14 @@ class Desk:
         """The whole model."""
         return tuple(Box(i, (0,), (WIDTH,)) for i in range(len(self.layout.tensors)))
 
+    def rank_hello(self, island: int) -> RankHello:
+        """A good RankHello of an island of one rank."""
+        return RankHello(SESSION, self.generation[island], self.token[island], 0, self.boxes())
+
     def join(self, island: int, life: int = 1, **changes: Any) -> list[Effect]:
         """An island with one rank joins; the effects of both messages."""
         effects = self.take(Received(control(island, life), self.hello(island, **changes)))
-        hello = RankHello(SESSION, self.generation[island], self.token[island], 0, self.boxes())
-        return effects + self.take(Received(bulk(island, life), hello))
+        return effects + self.take(Received(bulk(island, life), self.rank_hello(island)))
 
     def say(self, island: int, kind: type, life: int = 1, **fields: Any) -> list[Effect]:
         """A control message of an island's present generation."""

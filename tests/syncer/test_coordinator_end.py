@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from swift_diloco.core.messages import (
@@ -19,7 +21,7 @@ from syncer.events import DropUpload, Exit, Received, Send, StopRequested, Write
 from tests.syncer.desk import SESSION, Desk, control, initial_names, messages
 
 
-def finished(islands: int = 2, **settings: float) -> Desk:
+def finished(islands: int = 2, **settings: Any) -> Desk:
     """A run whose final cut is out: every island was done at once and had learned nothing."""
     desk = Desk(expected_islands=islands, **settings)
     desk.ready(islands)

@@ -55,9 +55,7 @@ def test_cold_start_asks_island_0_once_all_expected_are_there() -> None:
     ]
     assert desk.brain.waiting_for() == "the initial values of island 0"
     assert desk.take(UploadCompleted("k3.init-1-1", 16)) == []
-    assert desk.take(UploadCompleted("k3.init-1-0", 16)) == [
-        AdoptInit(("k3.init-1-0", "k3.init-1-1"), "k5")
-    ]
+    assert desk.take(UploadCompleted("k3.init-1-0", 16)) == [AdoptInit(("k3.init-1-0", "k3.init-1-1"), "k5")]
 
 
 def test_rounds_open_on_every_fragment_when_the_initial_values_are_adopted() -> None:

@@ -68,11 +68,10 @@ def test_weight_is_tokens_squared_per_step_or_equal_and_zero_without_steps() -> 
 
 def test_a_repeated_step_number_changes_nothing() -> None:
     clock = StepClock(0)
-    assert clock.advance(1, 100.0) and clock.seconds is None
-    assert clock.advance(3, 104.0) and clock.seconds == 2.0
-    assert not clock.advance(3, 105.0) and not clock.advance(2, 106.0)
-    assert clock.seconds == 2.0 and clock.step == 3
-    assert clock.advance(4, 116.0) and clock.seconds == pytest.approx(2.0 + 0.3 * 10.0)
+    seen = [(clock.advance(step, now), clock.seconds) for step, now in ((1, 100.0), (3, 104.0), (3, 105.0), (2, 106.0))]
+    assert seen == [(True, None), (True, 2.0), (False, 2.0), (False, 2.0)]
+    assert clock.advance(4, 116.0)
+    assert clock.seconds == pytest.approx(2.0 + 0.3 * 10.0)
 
 
 def test_time_across_a_pause_is_no_step_time() -> None:

@@ -73,3 +73,4 @@ def test_anchors_older_than_what_is_remembered_count_as_held() -> None:
         held.merge(1, name(version))
     assert held.holds(1, name(3)) and not held.holds(1, name(11)) and not held.holds(1, name(99))
     assert len(held.names(1)) == values.MERGED_KEPT
+    assert held.floors(1, 2) == (10, 0) and held.floors(2, 2) == ()

@@ -20,6 +20,9 @@ KNOWS_A_TRAINER = (
     "swift_diloco.cpu",
     "swift_diloco.hook",
 )
+# A simulated world has both sides in it, the real brain of the syncer too. It is a tool beside the product: no island
+# loads it.
+KNOWS_BOTH_SIDES = "swift_diloco.simulate"
 # Control and numbers: time, randomness and order are arguments there.
 PURE = (
     "swift_diloco.session", "swift_diloco.anchors", "swift_diloco.core.messages", "swift_diloco.core.layout",
@@ -87,7 +90,25 @@ def test_the_syncer_imports_only_the_core() -> None:
 
 
 def test_nothing_of_the_islands_imports_the_syncer() -> None:
-    assert offences({name for name in IMPORTS if within(name, "swift_diloco")}, {"syncer"}) == []
+    islands = {name for name in IMPORTS if within(name, "swift_diloco") and not within(name, KNOWS_BOTH_SIDES)}
+    assert offences(islands, {"syncer"}) == []
+
+
+def test_only_the_command_line_knows_the_simulation() -> None:
+    wrong = [
+        importer
+        for importer in IMPORTS
+        for name in IMPORTS[importer]
+        if within(name, KNOWS_BOTH_SIDES) and not within(importer, KNOWS_BOTH_SIDES, "swift_diloco.cli")
+    ]
+    assert wrong == []
+
+
+def test_a_world_takes_the_brains_of_the_syncer_and_not_its_shell() -> None:
+    world = {name for name in IMPORTS if within(name, KNOWS_BOTH_SIDES)}
+    taken = {name for importer in world for name in IMPORTS[importer] if within(name, "syncer")}
+    assert not any(within(name, "syncer.server", "syncer.endpoint", "syncer.global_state") for name in taken)
+    assert offences(world, TRAINERS | {"torch", "transformers", "zmq"}) == []
 
 
 def test_only_the_parts_made_for_a_trainer_know_one() -> None:

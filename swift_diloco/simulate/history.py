@@ -1,0 +1,66 @@
+"""What a simulated world leaves behind for the checkers: the tape, and the truth that no message tells.
+
+The truth is where each piece of learning went: a *unit* is one local step of one life of an island, and values carry
+the units that are in them. Knows no brain and no rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from swift_diloco.core.messages import ValueName
+
+Unit = tuple[int, str, int]
+"""One local step: island, life of its process, step number."""
+
+Fields = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What an island learned on one fragment since an anchor."""
+
+    value: float
+    units: frozenset[Unit]
+
+
+@dataclass(frozen=True)
+class Merged:
+    """One contribution that became part of a published value."""
+
+    t: int
+    fragment: int
+    push: str
+    units: frozenset[Unit]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One push as its island told of it, and what was really in it."""
+
+    push: str
+    steps: int
+    units: frozenset[Unit]
+
+
+@dataclass
+class History:
+    """Everything of note, in the order in which it happened."""
+
+    tape: list[tuple[str, Fields]] = field(default_factory=list)
+    published: list[tuple[ValueName, float]] = field(default_factory=list)
+    installed: list[tuple[int, ValueName, float]] = field(default_factory=list)
+    merged: list[Merged] = field(default_factory=list)
+    captured: list[Captured] = field(default_factory=list)
+    opened: list[str] = field(default_factory=list)
+    """Uploads, when the syncer made room for them."""
+    ended: list[str] = field(default_factory=list)
+    """Uploads, when that room was free again."""
+    durable: int = 0
+    """The newest outer step that a finished checkpoint holds."""
+    resumed: list[tuple[int, int]] = field(default_factory=list)
+    """Per restart of the syncer: the outer step it went on from, and the durable one at that time."""
+
+    def lines(self, event: str) -> list[Fields]:
+        """Tape lines of one kind."""
+        return [fields for kind, fields in self.tape if kind == event]

@@ -1,0 +1,179 @@
+"""Runs the world of a plan to its end: starts islands, lets the faults happen, checks every property.
+
+A failure of anything names the plan, so that it can be replayed. First safety is checked, then progress: after the last
+fault is over, the run must finish within `HEALED_LIMIT_S` of virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from swift_diloco.core.layout import Box, Layout, TensorSpec, make_layout
+from swift_diloco.simulate.checkers import Rules, Violation, check
+from swift_diloco.simulate.history import History
+from swift_diloco.simulate.island_host import Life
+from swift_diloco.simulate.island_parts import FRESH, Checkpoint, Facts
+from swift_diloco.simulate.plans import Fault, IslandPlan, Kind, Plan, plan_json
+from swift_diloco.simulate.syncer_host import MakeBrain, SyncerHost
+from swift_diloco.simulate.world import World
+from swift_diloco.states import Membership
+
+HEALED_LIMIT_S = 4000.0
+"""Virtual time after the last fault by which a run must have finished: the longest patience of the plans (a lease, a
+quorum clock of 900 s, the linger of 600 s) twice over, and the training itself."""
+
+TENSOR_ELEMENTS = 6
+"""Elements of each fragment's tensor: divisible by every number of ranks in a plan."""
+
+
+class Run:
+    """One world with its islands, its faults and its end."""
+
+    def __init__(self, plan: Plan, *, make: MakeBrain | None = None) -> None:
+        self.plan = plan
+        self.world = World(plan.seed, plan.delay_s, plan.transfer_s)
+        self.history = History()
+        self.syncer = SyncerHost(self.world, plan.settings, self.history, make)
+        self.syncer.owners = lambda island, fragment: owners(plan.islands[island], fragment)
+        self.layout = layout_of(plan.settings.fragments)
+        self.lives: dict[int, Life] = {}
+        for island, each in enumerate(plan.islands):
+            self.world.at(each.start_s, lambda island=island: self._start(island, FRESH))  # type: ignore[misc]
+        for fault in plan.faults:
+            self.world.at(fault.at_s, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+
+    def _start(self, island: int, loaded: Checkpoint) -> None:
+        boxes = tuple(boxes_of(self.plan.islands[island], rank, self.layout) for rank in range(self._ranks(island)))
+        self.lives[island] = Life(Facts(self.world, self.syncer, self.plan, self.layout, boxes), island, loaded)
+
+    def _ranks(self, island: int) -> int:
+        return self.plan.islands[island].ranks
+
+    # -- Faults -------------------------------------------------------------------------------------------------------
+
+    def _strike(self, fault: Fault) -> None:
+        """Let one fault happen, if its victim is there."""
+        life = self.lives.get(fault.island)
+        if life is None or not life.alive or self.syncer.exit is not None:
+            return
+        match fault.kind:
+            case Kind.DAMAGE:
+                life.armed.damage += 1
+            case Kind.POISON:
+                life.armed.poison += 1
+            case Kind.INSTALL:
+                life.armed.install += 1
+                self._watch(life, fault.seconds)
+            case _:
+                self.world.note(fault.kind.value)
+                self._break(life, fault)
+
+    def _break(self, life: Life, fault: Fault) -> None:
+        """A fault that happens at once."""
+        match fault.kind:
+            case Kind.KILL | Kind.VANISH:
+                life.kill(silently=fault.kind is Kind.VANISH)
+                self._restart(life, fault.seconds)
+            case Kind.CUT:
+                life.cut(fault.seconds)
+            case Kind.REPLAY:
+                life.replay(fault.seconds)
+            case Kind.CUT_RANK:
+                life.cut_rank(fault.rank, fault.seconds)
+            case Kind.PARTITION:
+                self.world.part(fault.island, fault.seconds)
+            case Kind.CLOG:
+                self.world.clog(fault.island, fault.rank, fault.seconds)
+            case Kind.STALL:
+                life.armed.stalled_until = self.world.now + fault.seconds
+            case _:
+                raise AssertionError(f"{fault.kind} has its own way")
+
+    def _restart(self, life: Life, seconds: float) -> None:
+        self.world.after(seconds, lambda: self._start(life.island, life.checkpoint))
+
+    def _watch(self, life: Life, seconds: float) -> None:
+        """Restart an island once its install has failed."""
+        if life.crashed_at_install:
+            self._restart(life, seconds)
+        elif life.alive:
+            self.world.after(1.0, lambda: self._watch(life, seconds))
+
+    # -- The end ------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Run to the end and check everything."""
+        try:
+            limit_s = self.plan.healed_s + HEALED_LIMIT_S
+            ended = self.world.run(self._over, limit_s)
+            rules = Rules(self.plan.settings.fragments, self.plan.settings.min_islands)
+            if not ended:
+                raise Violation(f"no end by {limit_s:g} s: {self.syncer.brain.waiting_for()}; {self._stages()}")
+            check(self.history, rules)
+            self._check_end()
+        except Exception as error:
+            error.add_note(f"seed {self.plan.seed}; the plan: {plan_json(self.plan)}")
+            raise
+
+    def _over(self) -> bool:
+        return self.syncer.exit is not None
+
+    def _stages(self) -> str:
+        return "; ".join(
+            f"island {i} {'alive' if life.alive else 'dead'} at {life.step}: {life.session.stage.value}, "
+            f"waiting for {life.session.waiting_for()} {life.failure}"
+            for i, life in sorted(self.lives.items())
+        )
+
+    def _check_end(self) -> None:
+        """Everybody ended with the final cut, bit for bit."""
+        ending = self.syncer.exit
+        assert ending is not None
+        if ending.code != 0 or not ending.reason.startswith("every island has saved the final cut"):
+            raise Violation(f"the syncer ended with {ending}; {self._stages()}")
+        final = [self.syncer.values[self.syncer.present[f]] for f in range(self.plan.settings.fragments)]
+        for life in self.lives.values():
+            if not life.finished and (not life.alive or life.session.membership is not Membership.MEMBER):
+                self.world.note("missed the end")  # still under repair, or not back, when the others had ended
+                continue
+            values = [local.value for local in life.locals]
+            if not life.finished or values != final:
+                raise Violation(f"island {life.island} ends with {values}, not {final}; {self._stages()}")
+
+
+def layout_of(fragments: int) -> Layout:
+    """One tensor per fragment."""
+    return make_layout(TensorSpec(f"w.{i}", (TENSOR_ELEMENTS,), "avg") for i in range(fragments))
+
+
+def owners(island: IslandPlan, fragment: int) -> tuple[int, ...]:
+    """Ranks that own a part of a fragment: all of them for even ones, one for the others."""
+    return tuple(range(island.ranks)) if fragment % 2 == 0 else (fragment % island.ranks,)
+
+
+def boxes_of(island: IslandPlan, rank: int, layout: Layout) -> tuple[Box, ...]:
+    """What a rank owns."""
+    boxes = []
+    for fragment in range(len(layout.tensors)):
+        ranks = owners(island, fragment)
+        if rank in ranks:
+            size = TENSOR_ELEMENTS // len(ranks)
+            boxes.append(Box(fragment, (ranks.index(rank) * size,), (size,)))
+    return tuple(boxes)
+
+
+def run_plan(plan: Plan, make: MakeBrain | None = None) -> Run:
+    """Run a plan to its end; raises what it finds."""
+    run = Run(plan, make=make)
+    run.finish()
+    return run
+
+
+def first_failure(plans: Callable[[int], Plan], seeds: range) -> tuple[int, Exception] | None:
+    """The first seed whose run fails, and how."""
+    for seed in seeds:
+        try:
+            run_plan(plans(seed))
+        except Exception as error:
+            return seed, error
+    return None

@@ -1,0 +1,1 @@
+"""Simulated worlds, the checkers that judge them, and the planner."""

@@ -7,10 +7,9 @@ is imported when a trainer asks for it.
 """
 
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
-from swift_diloco.core.errors import DilocoError, InternalError, UserError, exit_with
-from swift_diloco.hook.plugins import PLAIN_SWIFT_REFUSAL
+from swift_diloco.core.errors import DilocoError, InternalError, exit_with
 
 NAME = "diloco"
 
@@ -27,9 +26,16 @@ def make_megatron_callback(trainer: Any) -> Any:
         exit_with(error)
 
 
-def refuse_plain_trainer(args: Any, trainer: Any) -> NoReturn:
-    """What ms-swift's transformers trainer calls to build the callback."""
-    exit_with(UserError(PLAIN_SWIFT_REFUSAL))
+def make_transformers_callback(args: Any, trainer: Any) -> Any:
+    """What ms-swift's transformers trainers call to build the callback."""
+    try:
+        from swift_diloco.hf.callback import DilocoCallback
+
+        return DilocoCallback(args, trainer)
+    except InternalError:
+        raise
+    except DilocoError as error:
+        exit_with(error)
 
 
 def register() -> None:
@@ -41,7 +47,7 @@ def register() -> None:
     elif "swift.arguments" in sys.modules:
         from swift.callbacks import callbacks_map
 
-        callbacks_map[NAME] = refuse_plain_trainer
+        callbacks_map[NAME] = make_transformers_callback
 
 
 register()

@@ -27,7 +27,7 @@ from swift_diloco.core.settings import (
 )
 from swift_diloco.hook.argv import Request, read_request, translate
 from swift_diloco.hook.platform import arm, complete_arguments
-from swift_diloco.hook.plugins import PLAIN_SWIFT_REFUSAL, find_plugin, installed_plugins
+from swift_diloco.hook.plugins import RLHF_REFUSAL, find_plugin, installed_plugins
 from swift_diloco.hook.start import COMMAND, HELPER, MEGATRON, TRAINING_METHODS, Role
 
 DILOCO = "diloco"
@@ -137,8 +137,8 @@ def _check_plugin(role: Role, request: Request, settings: IslandSettings) -> Non
     """Refuse at once what our own plugin would refuse after the model has been loaded."""
     if DILOCO not in request.plugins or role.method not in TRAINING_METHODS:
         return
-    if role.family != MEGATRON:
-        raise UserError(PLAIN_SWIFT_REFUSAL)
+    if role.family != MEGATRON and role.method == "rlhf":
+        raise UserError(RLHF_REFUSAL)
     require_syncer(settings)
 
 

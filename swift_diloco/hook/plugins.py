@@ -11,8 +11,8 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.core.schema import nearest
 
 GROUP = "ms_swift.plugins"
-PLAIN_SWIFT_REFUSAL = (
-    "plugin diloco does not support `swift sft` (the transformers trainer) yet; use `megatron sft --plugin diloco`"
+RLHF_REFUSAL = (
+    "plugin diloco does not support `swift rlhf` yet; expected `swift sft`, `swift pt`, `megatron sft` or `megatron pt`"
 )
 
 

@@ -70,9 +70,10 @@ def test_mistakes_are_refused_with_what_to_do() -> None:
     assert refused(SFT, "--plugin nosuch").startswith("--plugin nosuch: no such plugin; installed plugins: diloco")
     assert refused(SFT, "--plugin diloco").startswith("no syncer is given; expected --diloco_syncer tcp://HOST:PORT")
     assert refused(SFT, "--diloco_iland_id 1").endswith("the nearest valid name is --diloco_island_id")
-    assert refused(Role(TRAINER, SWIFT, "sft"), "--plugin diloco --diloco_syncer embedded").startswith(
-        "plugin diloco does not support `swift sft`"
+    assert refused(Role(TRAINER, SWIFT, "rlhf"), "--plugin diloco --diloco_syncer embedded").startswith(
+        "plugin diloco does not support `swift rlhf`"
     )
+    assert refused(Role(TRAINER, SWIFT, "sft"), "--plugin diloco").startswith("no syncer is given")
 
 
 def test_a_plugin_whose_module_is_gone_is_named() -> None:

@@ -97,18 +97,22 @@ def test_an_error_of_ours_keeps_its_traceback(
         megatron_map["diloco"]("trainer")
 
 
-def test_plain_swift_is_refused(
+def test_the_transformers_trainer_gets_a_callback_of_its_own(
     bare: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def refuse(args: Any, trainer: Any) -> Any:
+        raise UserError(f"{args} of {trainer} not supported")
+
     callbacks: dict[str, Callable[[Any, Any], Any]] = {}
     stand_in(monkeypatch, "swift")
     stand_in(monkeypatch, "swift.arguments")
     stand_in(monkeypatch, "swift.callbacks", callbacks_map=callbacks)
+    stand_in(monkeypatch, "swift_diloco.hf.callback", DilocoCallback=refuse)
     load()
     with pytest.raises(SystemExit) as caught:
-        callbacks["diloco"](None, None)
+        callbacks["diloco"]("--optim", "a trainer")
     assert caught.value.code == 2
-    assert "does not support `swift sft` (the transformers trainer) yet" in capsys.readouterr().err
+    assert capsys.readouterr().err == "swift-diloco: error: --optim of a trainer not supported\n"
 
 
 def test_a_data_loader_worker_registers_nothing_and_imports_nothing(bare: None) -> None:

@@ -124,10 +124,10 @@ def test_a_mistake_is_one_line_and_exit_code_2_before_anything_starts(words: str
     assert result.stdout == "", "the trainer's command line would have been printed"
 
 
-def test_plain_swift_is_refused_before_anything_starts() -> None:
-    result = run(BIN / "swift", "sft", "--plugin", "diloco", "--diloco_syncer", "embedded")
+def test_rlhf_is_refused_before_anything_starts() -> None:
+    result = run(BIN / "swift", "rlhf", "--plugin", "diloco", "--diloco_syncer", "embedded")
     assert (result.returncode, result.stdout) == (2, "")
-    assert "does not support `swift sft`" in result.stderr
+    assert "does not support `swift rlhf`" in result.stderr
 
 
 def test_a_mistake_in_a_yaml_file_is_told_too(tmp_path: Path) -> None:

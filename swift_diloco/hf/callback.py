@@ -1,0 +1,151 @@
+"""What ms-swift's transformers trainer calls: the thin shell between its events and the island.
+
+User callbacks run after the trainer's own flow control: at `on_step_end` it has decided whether to save and whether to
+stop, but nothing is logged, evaluated or saved yet. So what is installed there is inside the checkpoint of the same
+step, and the end of the training can be seen. A training may also end outside a step (early stopping, `max_epochs`,
+data that ran out); then `on_epoch_end` is the last event before the last save.
+
+Knows when things happen; the island knows what to do, and the pieces how.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from swift.callbacks import TrainerCallback
+
+from swift_diloco.core.errors import InternalError, UserError
+from swift_diloco.core.settings import IslandSettings, load_island_settings
+from swift_diloco.hf.pieces import HfPieces
+from swift_diloco.hf.ranks import LoneRank, ranks_of_this_job
+from swift_diloco.hf.schedule import catch_up
+from swift_diloco.hf.supported import check_job, check_model
+from swift_diloco.hf.work import WorkCounter
+from swift_diloco.island import Island
+from swift_diloco.logs import make_logs_visible
+from swift_diloco.megatron.group import TorchGroup
+from swift_diloco.megatron.job import RUN_FOLDER
+from swift_diloco.shell import Shell
+
+VERSIONED = re.compile(r"v\d+-\d{8}-\d{6}")
+"""The folder that `--add_version true` puts below the output folder for each start (`add_version_to_work_dir`)."""
+
+logger = logging.getLogger("swift_diloco")
+
+
+class DilocoCallback(TrainerCallback):  # type: ignore[misc]
+    """`--callbacks diloco`."""
+
+    island_type: ClassVar[Callable[..., Island]] = Island
+
+    def __init__(self, args: Any, trainer: Any) -> None:
+        super().__init__(args, trainer)
+        check_job(trainer, args)
+        self._settings = load_island_settings({}, os.environ)
+        self._shell = Shell()
+        self._pieces: HfPieces | None = None
+        self._work: WorkCounter | None = None
+        self._finished_at: int | None = None
+
+    # -- the trainer's events ------------------------------------------------------------------------------------------
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Join: every rank builds its part or all fail, then the island waits for the initial cut and installs it."""
+        make_logs_visible()
+        self._shell.guard(self._begin)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Gradients are clipped, the update comes next."""
+        if self._work is not None and self._pieces is not None:
+            self._work.optimizer_is_due(self._pieces.parameters.values())
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A local step boundary, and the end of the training at the last one: the final cut is in the last save."""
+        self._shell.guard(lambda: self._step_ended(control))
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The end of a training that did not end at a step."""
+        if control.should_training_stop or round(state.epoch or 0) >= state.num_train_epochs:
+            self._shell.guard(lambda: self._finish(control))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The trainer has saved, and may have loaded its best checkpoint into the model."""
+        self._shell.guard(self._trained)
+
+    # -- what they mean ------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        group = ranks_of_this_job()
+        self._shell.begin(group, lambda: self._build(group))
+
+    def _build(self, group: TorchGroup | LoneRank) -> Island:
+        trainer, state = self.trainer, self.trainer.state
+        if state.global_step >= state.max_steps:
+            raise UserError(
+                f"nothing is left to train: the checkpoint is at step {state.global_step} of {state.max_steps}; "
+                "expected more in --max_steps or --num_train_epochs"
+            )
+        check_model(trainer)
+        if self._settings.lr_resume == "on" and catch_up(trainer.lr_scheduler, state.global_step):
+            logger.info("the learning rate schedule was fresh; it is at step %d now", state.global_step)
+        self._pieces = HfPieces(trainer.model, group)
+        self._work = WorkCounter(group)
+        self._work.attach(trainer)
+        job = self._shell.job(
+            self._settings, group, run_folder(self.args.output_dir, self._settings), state.global_step
+        )
+        return type(self).island_type(self._settings, self._pieces, group, job)
+
+    def _step_ended(self, control: Any) -> None:
+        if self._work is None:
+            raise InternalError("a step ended before the training began")
+        work = self._work.take(skipped=self.trainer.accelerator.optimizer_step_was_skipped)
+        step = self.trainer.state.global_step
+        verdict = self._shell.island.step_ended(step, trained=work.trained, tokens=work.tokens)
+        if verdict.stop:
+            control.should_training_stop = True
+        if control.should_training_stop:
+            self._finish(control)
+
+    def _finish(self, control: Any) -> None:
+        """Wait for the final cut, install it, and have it saved: once."""
+        if self._finished_at is None:
+            self._finished_at = self.trainer.state.global_step
+            self._shell.island.finish(self._finished_at)
+            control.should_save = _saves(self.args)
+
+    def _trained(self) -> None:
+        if self._finished_at is None:
+            raise InternalError("the training ended without a last step; the final values were not installed")
+        self._tell_which_wins()
+        self._shell.end()
+
+    def _tell_which_wins(self) -> None:
+        """Say where the run's final values are, when the trainer has others in memory or saved none."""
+        state = self.trainer.state
+        last = f"{self.args.output_dir}/checkpoint-{self._finished_at}"
+        if not _saves(self.args):
+            logger.warning("--save_strategy no: the run's final values are in memory only, no file has them")
+        elif self.args.load_best_model_at_end and state.best_model_checkpoint not in (None, last):
+            logger.warning(
+                "--load_best_model_at_end put %s into the model in memory; the run's final values are in %s",
+                state.best_model_checkpoint,
+                last,
+            )
+
+
+def run_folder(output_dir: str, settings: IslandSettings) -> Path:
+    """The folder that all starts of one job share."""
+    if settings.run_dir:
+        return Path(settings.run_dir)
+    output = Path(output_dir)
+    return (output.parent if VERSIONED.fullmatch(output.name) else output) / RUN_FOLDER
+
+
+def _saves(args: Any) -> bool:
+    return str(getattr(args.save_strategy, "value", args.save_strategy)) != "no"

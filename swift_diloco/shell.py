@@ -1,0 +1,86 @@
+"""What the callbacks of all trainers have in common: building the island on all ranks or on none, and leaving well.
+
+Whatever an event raises closes the island first. Our own errors then end the process without a traceback: a user's
+mistake is told once, by rank 0, with exit code 2. Knows no trainer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from swift_diloco.core.errors import DilocoError, InternalError, UserError, exit_with, one_line
+from swift_diloco.core.settings import IslandSettings, require_syncer
+from swift_diloco.island import Island, JobFacts
+from swift_diloco.megatron.agree import all_or_none
+from swift_diloco.megatron.job import instance_of, wants_own_syncer
+from swift_diloco.megatron.own_syncer import OwnSyncer
+from swift_diloco.model import RankGroup
+
+logger = logging.getLogger("swift_diloco")
+
+
+class Shell:
+    """One per callback."""
+
+    def __init__(self) -> None:
+        self._group: RankGroup | None = None
+        self._island: Island | None = None
+        self._own_syncer: OwnSyncer | None = None
+
+    @property
+    def island(self) -> Island:
+        """The island; only after `begin`."""
+        if self._island is None:
+            raise InternalError("the training has not begun")
+        return self._island
+
+    def begin(self, group: RankGroup, build: Callable[[], Island]) -> None:
+        """Build the island on every rank or fail on all, then join and install the initial values. Collective."""
+        self._group = group
+        self._island = all_or_none(group, build)
+        try:
+            self._island.start()
+        except BaseException:
+            if self._own_syncer is not None:
+                self._own_syncer.island_failed_to_join()
+            raise
+
+    def job(self, settings: IslandSettings, group: RankGroup, folder: Path, step: int) -> JobFacts:
+        """The job's facts; `folder` is its run folder."""
+        address: Callable[[], str] = partial(require_syncer, settings)
+        if wants_own_syncer(settings) and group.rank == 0:
+            self._own_syncer = OwnSyncer(folder, settings)
+            address = self._own_syncer.address
+        instance = instance_of(folder, settings.island_id) if group.rank == 0 else ""
+        return JobFacts(step=step, instance=instance, address=address)
+
+    def end(self) -> None:
+        """The trainer's last save is durable: leave. Collective."""
+        self.island.saved()
+        self.island.close()
+
+    def guard(self, event: Callable[[], None]) -> None:
+        """Run `event`; what it raises closes the island and ends the process as its kind asks for."""
+        try:
+            event()
+        except BaseException as error:
+            self.close(error)
+            if isinstance(error, DilocoError) and not isinstance(error, InternalError):
+                self._leave(error)
+            raise
+
+    def close(self, error: BaseException) -> None:
+        """Tell the syncer that this island ends, and why. Idempotent."""
+        if self._island is not None:
+            self._island.close(error)
+
+    def _leave(self, error: DilocoError) -> NoReturn:
+        if self._group is None or self._group.rank == 0:
+            exit_with(error)
+        if not isinstance(error, UserError):  # a user's mistake is the same on all ranks, and told once
+            logger.error("rank %d: %s", self._group.rank, one_line(error))
+        raise SystemExit(error.exit_code)

@@ -55,9 +55,7 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
         self._guard(self._step_ended)
 
     def on_train_end(self) -> None:
-        """The trainer has saved. ms-swift flushes asynchronous saves only after this event, so they are flushed here
-        first.
-        """
+        """The trainer has saved. Asynchronous saves, which ms-swift flushes only after this event, are flushed here."""
         self._guard(self._trained)
 
     def _begin(self) -> None:
@@ -78,6 +76,7 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
                 "expected more in --train_iters or --num_train_epochs"
             )
         settings = load_island_settings({}, os.environ)
+        logger.setLevel(settings.log_level.upper())
         pieces = MegatronPieces(self.trainer, group)
         self._tokens = TokenCounter(group)
         self._tokens.attach(self.trainer)
@@ -112,9 +111,7 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
         self._group.close()
 
     def _guard(self, event: Callable[[], None]) -> None:
-        """Run `event`; whatever it raises closes the island first, and our own errors end the process without a
-        traceback.
-        """
+        """Run `event`. What it raises closes the island first; our own errors end the process without a traceback."""
         try:
             event()
         except BaseException as error:

@@ -50,9 +50,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 def check_parts(name: str, elements: int, parts: Sequence[Part]) -> None:
-    """Raise `UserError` unless `parts` (sorted by `begin`) tile the parameter `name` of `elements` elements exactly
-    once.
-    """
+    """Raise `UserError` unless `parts`, sorted by `begin`, tile the `elements` of parameter `name` exactly once."""
     position = 0
     for part in parts:
         if part.begin != position:
@@ -81,9 +79,7 @@ def cuts(part: Part, begin: int, end: int) -> Iterator[Cut]:
 
 
 def _inside(spec: TensorSpec, start: Index, shape: Index) -> Index | None:
-    """The shape of the box as far as it lies in the global tensor, which is a prefix of it in flat order; None if it
-    does not.
-    """
+    """The shape of what of the box is in the global tensor, a prefix of it in flat order; None if nothing is."""
     if not shape:
         return shape
     rows = min(shape[0], spec.shape[0] - start[0])

@@ -39,9 +39,7 @@ class _Bound:
 
 
 class MegatronPieces:
-    """The pieces of one rank. Construct after the trainer has loaded its checkpoint; `boxes` and `write` are
-    collective.
-    """
+    """The pieces of one rank, made after the trainer loaded its checkpoint. `boxes` and `write` are collective."""
 
     def __init__(self, trainer: Any, group: RankGroup) -> None:
         check_supported(trainer)

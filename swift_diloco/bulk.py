@@ -1,27 +1,27 @@
 """A rank's bulk link: uploads the pieces it was asked for, fetches the pieces that were published.
 
-Both directions go by credit of the side that has room: the syncer grants windows for uploads, and this side asks for
-so many
-chunks of a published value at a time. Published values are fetched at once, the newest of each fragment only; *whether
-and
-when* one is installed is the session's business. Transfer progress stays here and never reaches the session.
+Both directions go by credit of the side that has room: the syncer grants windows for uploads (`outgoing`), and this
+side asks for so many chunks of a published value at a time. Published values are fetched at once, the newest of each
+fragment only; *whether and when* one is installed is the session's business. Transfer progress stays here and never
+reaches the session.
 
 Invariants: at most `staged_max` fragments are staged or being staged; at most FETCH_CREDIT_CHUNKS chunks are asked for
-and
-not yet received; an upload's values do not change between `offer` and `forget`.
+and not yet received; once the final cut is asked for, nothing is staged that was not fetched exactly.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
+import zmq
+from numpy.typing import NDArray
 
 from swift_diloco.buffers import HostBuffers, Values
 from swift_diloco.core import codec, frames
+from swift_diloco.core.curve import CurveKeys
 from swift_diloco.core.digest import checksum
 from swift_diloco.core.errors import PeerError
 from swift_diloco.core.layout import PieceMap
@@ -41,16 +41,13 @@ from swift_diloco.core.messages import (
     Window,
 )
 from swift_diloco.link import Dealer
+from swift_diloco.outgoing import Outgoing
 
 FETCH_CREDIT_CHUNKS = 16
 """Chunks asked for and not yet received: 16 MiB of float32, the bandwidth-delay product of 1.3 Gbit/s over 100 ms."""
 
 FETCH_BATCH_CHUNKS = 4
 """Credit is renewed in steps of this many chunks, so that requests stay rare beside pieces."""
-
-EARLY_WINDOWS_MAX = 1024
-"""Windows kept for uploads this rank has not captured yet (rank 0's offer may be granted before this rank's
-boundary)."""
 
 CHECKSUM_RETRIES_MAX = 8
 """Damaged pieces of one fetch that are asked for again before the link is called broken."""
@@ -63,6 +60,8 @@ class Fetching:
     name: ValueName
     values: Values
     chunks: int
+    exact: bool = False
+    """In float32, whatever the encoding of published values."""
     received: int = 0
     asked: int = 0
     damaged: int = 0
@@ -96,14 +95,15 @@ class _Shared:
     lock: threading.Lock = field(default_factory=threading.Lock)
     staged: dict[int, Fetching] = field(default_factory=dict)
     reserved: dict[int, Fetching] = field(default_factory=dict)
-    uploads: dict[str, Values] = field(default_factory=dict)
+    exact: bool = False
+    """Only values that were fetched exactly are worth staging: the final cut is on its way."""
 
 
 class BulkLink(Dealer):
     """See the module. One per rank that owns pieces."""
 
-    def __init__(self, address: str, rank: int, buffers: HostBuffers) -> None:
-        super().__init__(address, f"bulk link of rank {rank}")
+    def __init__(self, address: str, rank: int, buffers: HostBuffers, keys: CurveKeys | None = None) -> None:
+        super().__init__(address, f"bulk link of rank {rank}", keys)
         self.rank = rank
         self.traffic = Traffic()
         self._buffers = buffers
@@ -115,8 +115,7 @@ class BulkLink(Dealer):
         self._own_init = False
         self._fetching: dict[int, Fetching] = {}
         self._queue: dict[int, ValueName] = {}
-        self._windows: dict[str, Window] = {}
-        self._scratch = np.empty(0, dtype=np.uint8)
+        self._outgoing = Outgoing(self._send_chunk)
 
     # -- owner's side --------------------------------------------------------------------------------------------------
 
@@ -124,31 +123,39 @@ class BulkLink(Dealer):
         """The fragments are known. Called before `introduce`."""
         self.post(lambda: self._bind(pieces))
 
-    def introduce(self, granted: Pass, contract: Contract, held: Sequence[ValueName]) -> None:
+    def introduce(
+        self, granted: Pass, contract: Contract, held: Sequence[ValueName], spent: Collection[int] = ()
+    ) -> None:
         """Belong to a generation. What was staged or uploading under an earlier one is void; `held` anchors need no
-        fetch."""
+        fetch, and from those of the fragments `spent` the syncer holds a delta."""
         with self._shared.lock:
             self._shared.staged.clear()
             self._shared.reserved.clear()
-            self._shared.uploads.clear()
-        self.post(lambda: self._introduce(granted, contract, held))
+            self._shared.exact = False
+        self._outgoing.clear()
+        self.post(lambda: self._introduce(granted, contract, held, spent))
 
     def provides_init(self) -> None:
         """This island uploads the initial values: version 0 is what it already holds."""
         self.post(self._set_own_init)
 
-    def offer(self, upload: str, values: Values) -> None:
-        """Make captured values (stream order, f32) ready for the windows the syncer grants."""
-        with self._shared.lock:
-            self._shared.uploads[upload] = values
-        self.post(lambda: self._send_window(upload))
+    def offer(self, upload: str, values: Values, fragment: int | None = None) -> None:
+        """Make captured values (stream order, f32) ready for the windows the syncer grants. `fragment` is None for
+        initial values."""
+        self._outgoing.offer(upload, values, fragment)
+        self.post(lambda: self._outgoing.send_window(upload))
 
-    def forget(self, upload: str) -> Values | None:
-        """The upload is over or not wanted; its values are the caller's again."""
-        with self._shared.lock:
-            values = self._shared.uploads.pop(upload, None)
-        self.post(lambda: self._drop_window(upload))
+    def forget(self, upload: str, *, counted: bool = False) -> Values | None:
+        """The upload is over (`counted`: the syncer holds it) or not wanted; its values are the caller's again."""
+        values = self._outgoing.forget(upload)
+        self.post(lambda: self._forget(upload, counted))
         return values
+
+    def fetch_exactly(self, names: Sequence[ValueName]) -> None:
+        """Fetch these values in float32, also those that are held or staged in the encoding of published values."""
+        with self._shared.lock:
+            self._shared.exact = True
+        self.post(lambda: self._fetch_exactly(names))
 
     def holds(self, name: ValueName) -> None:
         """The anchor of this fragment is `name` now: never fetch it again."""
@@ -160,7 +167,7 @@ class BulkLink(Dealer):
             return True
         with self._shared.lock:
             found = self._shared.staged.get(name.fragment)
-            if found is None or found.name != name:
+            if found is None or found.name != name or (self._shared.exact and not found.exact):
                 return False
             self._shared.reserved[name.fragment] = self._shared.staged.pop(name.fragment)
             return True
@@ -190,12 +197,12 @@ class BulkLink(Dealer):
     def _bind(self, pieces: PieceMap) -> None:
         self._pieces = pieces
 
-    def _introduce(self, granted: Pass, contract: Contract, held: Sequence[ValueName]) -> None:
+    def _introduce(self, granted: Pass, contract: Contract, held: Sequence[ValueName], spent: Collection[int]) -> None:
         self._admission, self._contract, self._own_init = granted, contract, False
         self._held = {name.fragment: name for name in held}
         self._fetching.clear()
         self._queue.clear()
-        self._windows.clear()
+        self._outgoing.begin(codec.Encoding(contract.delta_encoding), contract.error_feedback, spent)
         self._say_hello()
 
     def _say_hello(self) -> None:
@@ -221,6 +228,7 @@ class BulkLink(Dealer):
 
     def _set_held(self, name: ValueName) -> None:
         self._held[name.fragment] = name
+        self._outgoing.installed(name.fragment)
         self._start_fetches()
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -247,42 +255,25 @@ class BulkLink(Dealer):
             case Superseded():
                 self._superseded(message)
             case Window():
-                self._granted(message)
+                self._outgoing.granted(message)
             case Cancel():
                 self.forget(message.upload)
 
     # -- uploads -------------------------------------------------------------------------------------------------------
 
-    def _granted(self, window: Window) -> None:
-        if len(self._windows) >= EARLY_WINDOWS_MAX and window.upload not in self._windows:
-            raise PeerError(f"the syncer granted windows for {EARLY_WINDOWS_MAX} uploads this rank never captured")
-        early = self._windows.get(window.upload, window)
-        first, upto = min(early.first, window.first), max(early.upto, window.upto)
-        self._windows[window.upload] = msgspec.structs.replace(window, first=first, upto=upto)
-        self._send_window(window.upload)
+    def _forget(self, upload: str, counted: bool) -> None:
+        self._outgoing.drop_window(upload)
+        self._outgoing.settled(upload, counted)
 
-    def _drop_window(self, upload: str) -> None:
-        self._windows.pop(upload, None)
-
-    def _send_window(self, upload: str) -> None:
-        with self._shared.lock:
-            values = self._shared.uploads.get(upload)
-        if values is None or upload not in self._windows or self._admission is None:
-            return
-        window = self._windows.pop(upload)
-        last = min(window.upto, codec.chunk_count(values.size))
-        for index in range(window.first, last):
-            self._send_chunk(upload, index, values)
-
-    def _send_chunk(self, upload: str, index: int, values: Values) -> None:
-        assert self._admission is not None
-        begin = index * codec.CHUNK_ELEMENTS
-        part = values[begin : begin + codec.CHUNK_ELEMENTS]
-        payload = codec.encode(part, codec.Encoding(self._contract.delta_encoding))
+    def _send_chunk(self, upload: str, index: int, payload: NDArray[np.uint8]) -> zmq.MessageTracker | None:
+        if self._admission is None:
+            return None
         m = self._admission
         chunk = Chunk(m.session, m.generation, upload, self.rank, index, checksum(payload))
-        self._send(chunk, payload.data)
-        self.traffic.pushed_bytes += payload.nbytes
+        tracker = self._send_bulk(chunk, payload.data)
+        if tracker is not None:
+            self.traffic.pushed_bytes += payload.nbytes
+        return tracker
 
     # -- fetches -------------------------------------------------------------------------------------------------------
 
@@ -291,11 +282,25 @@ class BulkLink(Dealer):
         assert self._pieces is not None
         return 2 * -(-len(self._pieces.plan) // max(1, self._contract.sync_every_steps)) + 2
 
+    @property
+    def _has_initial(self) -> bool:
+        """Version 0 is what this rank uploaded, to the bit."""
+        return self._own_init and self._publish_encoding is codec.Encoding.F32
+
+    @property
+    def _publish_encoding(self) -> codec.Encoding:
+        return codec.Encoding(self._contract.publish_encoding)
+
+    def _fetch_exactly(self, names: Sequence[ValueName]) -> None:
+        for name in names:
+            self._held.pop(name.fragment, None)
+            self._want(name)
+
     def _want(self, name: ValueName) -> None:
         """A value was published: fetch it unless it is held, staged, or owned by nobody here; it replaces an older
         one."""
         assert self._pieces is not None
-        if self._held.get(name.fragment) == name or (self._own_init and name.version == 0):
+        if self._held.get(name.fragment) == name or (self._has_initial and name.version == 0):
             return
         if self._pieces.elements(name.fragment) == 0 or self._is_on_its_way(name):
             return
@@ -306,7 +311,9 @@ class BulkLink(Dealer):
     def _is_on_its_way(self, name: ValueName) -> bool:
         with self._shared.lock:
             here = (self._shared.staged.get(name.fragment), self._shared.reserved.get(name.fragment))
-        return any(f is not None and f.name == name for f in (*here, self._fetching.get(name.fragment)))
+            exact = self._shared.exact
+        known = (*here, self._fetching.get(name.fragment))
+        return any(f is not None and f.name == name and (f.exact or not exact) for f in known)
 
     def _abandon(self, fragment: int) -> None:
         fetching = self._fetching.pop(fragment, None)
@@ -319,12 +326,14 @@ class BulkLink(Dealer):
     def _start_fetches(self) -> None:
         with self._shared.lock:
             occupied = len(self._shared.staged) + len(self._shared.reserved) + len(self._fetching)
+            exact = self._shared.exact
         while self._queue and occupied < self._staged_max:
             fragment = next(iter(self._queue))
             name = self._queue.pop(fragment)
             assert self._pieces is not None
             elements = self._pieces.elements(fragment)
-            self._fetching[fragment] = Fetching(name, self._buffers.take(elements), codec.chunk_count(elements))
+            chunks = codec.chunk_count(elements)
+            self._fetching[fragment] = Fetching(name, self._buffers.take(elements), chunks, exact)
             occupied += 1
         self._ask()
 
@@ -338,21 +347,27 @@ class BulkLink(Dealer):
             count = min(free, fetching.chunks - fetching.asked)
             if count <= 0 or (count < FETCH_BATCH_CHUNKS and fetching.asked + count < fetching.chunks):
                 continue
-            if not self._send(Fetch(m.session, m.generation, self.rank, fetching.name, fetching.asked, count)):
+            fetch = Fetch(
+                m.session, m.generation, self.rank, fetching.name, fetching.asked, count, exact=fetching.exact
+            )
+            if not self._send(fetch):
                 return
             fetching.asked += count
             free -= count
 
     def _on_piece(self, piece: Piece, payload: frames.Buffer) -> None:
         fetching = self._fetching.get(piece.name.fragment)
-        if fetching is None or fetching.name != piece.name or piece.index != fetching.received:
+        if fetching is None or (fetching.name, fetching.exact) != (piece.name, piece.exact):
             return
-        if checksum(payload) != piece.checksum:
-            self._ask_again(fetching)
+        if piece.index != fetching.received:
             return
         begin = piece.index * codec.CHUNK_ELEMENTS
         part = fetching.values[begin : begin + codec.CHUNK_ELEMENTS]
-        codec.decode(payload, codec.Encoding(self._contract.publish_encoding), part)
+        encoding = codec.Encoding.F32 if piece.exact else self._publish_encoding
+        if len(payload) != codec.encoded_bytes(part.size, encoding) or checksum(payload) != piece.checksum:
+            self._ask_again(fetching)
+            return
+        codec.decode(payload, encoding, part)
         self.traffic.fetched_bytes += len(payload)
         fetching.received += 1
         if fetching.complete:

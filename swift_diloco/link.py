@@ -1,13 +1,11 @@
 """The island's sockets: a DEALER on a thread of its own, and the control link of rank 0 on top of it.
 
 A link knows how to reach the syncer again: whenever the connection breaks it opens a new socket with a new random
-routing id
-(the syncer must never take it for the old one) and says so to its owner. It decides nothing; what was heard is handed
-over.
+routing id (the syncer must never take it for the old one) and says so to its owner. It decides nothing; what was heard
+is handed over.
 
 Invariants: the socket is touched by the link's thread only; every queue is bounded; an error in the thread is raised
-on the
-owner's next call, never lost.
+on the owner's next call, never lost.
 """
 
 from __future__ import annotations
@@ -22,8 +20,9 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from swift_diloco.core import frames
+from swift_diloco.core.curve import CurveKeys
 from swift_diloco.core.errors import PeerError
-from swift_diloco.core.messages import Heartbeat, Hello, IslandMessage
+from swift_diloco.core.messages import Chunk, Heartbeat, Hello, IslandMessage
 
 POLL_MS = 200
 """Longest sleep of a link's thread; timers (heartbeats) are this exact."""
@@ -39,20 +38,31 @@ RECONNECT_MS = 100
 RECONNECT_MAX_MS = 2000
 """ZeroMQ's own back-off between attempts to connect."""
 
+HANDSHAKE_RETRY_S = 2.0
+"""Time between two attempts when the syncer, or what listens there, turned the handshake down."""
+
 BURST_MESSAGES = 64
 """Messages taken from the socket before the thread looks at its timers again."""
 
-_LOST_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-_WATCHED_EVENTS = _LOST_EVENTS | zmq.EVENT_HANDSHAKE_SUCCEEDED
+_TURNED_DOWN = {
+    int(zmq.EVENT_HANDSHAKE_FAILED_AUTH): "it does not know this island's key; "
+    "the island's public key must be among those of the syncer's --curve-allow",
+    int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL): "the two sides do not agree on encryption; give --diloco_curve_key and "
+    "--diloco_syncer_key exactly when the syncer has --curve-key, and its own public key",
+    int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL): "no detail is known",
+}
+_LOST_EVENTS = int(zmq.EVENT_DISCONNECTED)
+_WATCHED_EVENTS = _LOST_EVENTS | int(zmq.EVENT_HANDSHAKE_SUCCEEDED) | sum(_TURNED_DOWN)
 """A finished handshake wakes the thread, so that what waits for a connection is said at once."""
 
 
 class Dealer:
     """One DEALER socket on its own thread. Subclasses override the `_on_…` methods, all called on that thread."""
 
-    def __init__(self, address: str, name: str) -> None:
+    def __init__(self, address: str, name: str, keys: CurveKeys | None = None) -> None:
         self.address = address
         self.name = name
+        self._keys = keys
         self._context = zmq.Context(1)
         self._commands: deque[Callable[[], None]] = deque()
         self._wake_lock = threading.Lock()
@@ -65,6 +75,9 @@ class Dealer:
         self._monitor: zmq.Socket[bytes]
         self._poller = zmq.Poller()
         self._closing = False
+        self._connected = False
+        self._turned_down = False
+        self._reopen_at: float | None = None
         self._error: BaseException | None = None
         self.trouble = ""
         """The latest reason, in words, why the connection does not work; for people who wait for it."""
@@ -126,7 +139,10 @@ class Dealer:
             self._drain_socket()
         if self._monitor in ready:
             self._drain_monitor()
-        self._on_tick(time.monotonic())
+        now = time.monotonic()
+        if self._reopen_at is not None and now >= self._reopen_at:
+            self._reopen()
+        self._on_tick(now)
 
     def _drain_socket(self) -> None:
         for _ in range(BURST_MESSAGES):
@@ -143,12 +159,32 @@ class Dealer:
 
     def _drain_monitor(self) -> None:
         while self._monitor.poll(0):
-            description = parse_monitor_message(self._monitor.recv_multipart())
-            if description["event"] & _LOST_EVENTS:
+            event = int(parse_monitor_message(self._monitor.recv_multipart())["event"])
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._connected = True
+                if self._turned_down:
+                    self._turned_down, self.trouble = False, ""
+            elif event in _TURNED_DOWN:
+                self.trouble = f"the syncer at {self.address} turned the handshake down: {_TURNED_DOWN[event]}"
+                self._turned_down, self._reopen_at = True, time.monotonic() + HANDSHAKE_RETRY_S
+            elif self._connected:
                 self._reopen()
                 return
+            else:
+                self._never_connected()
+
+    def _never_connected(self) -> None:
+        """The other side closed the connection before the handshake was done. Where it has keys and takes others for
+        ours, or we have none, that is all it says; ZeroMQ tries again."""
+        if self._reopen_at is None:
+            self.trouble = (
+                f"{self.address} closed the connection before the handshake was done; if the syncer has --curve-key, "
+                "check --diloco_curve_key and --diloco_syncer_key"
+            )
+            self._turned_down, self._reopen_at = True, time.monotonic() + HANDSHAKE_RETRY_S
 
     def _reopen(self) -> None:
+        self._reopen_at, self._connected = None, False
         self._shut(linger_ms=0)
         self._open()
         self._on_lost()
@@ -157,10 +193,15 @@ class Dealer:
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.ROUTING_ID, b"i" + secrets.token_bytes(15))
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.IPV6, int("[" in self.address))
         self._socket.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES_MAX)
         self._socket.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES_MAX)
         self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        if self._keys is not None:
+            self._socket.setsockopt_string(zmq.CURVE_SECRETKEY, self._keys.own.secret)
+            self._socket.setsockopt_string(zmq.CURVE_PUBLICKEY, self._keys.own.public)
+            self._socket.setsockopt_string(zmq.CURVE_SERVERKEY, self._keys.server)
         self._monitor = self._socket.get_monitor_socket(_WATCHED_EVENTS)
         self._socket.connect(self.address)
         self._poller.register(self._socket, zmq.POLLIN)
@@ -176,13 +217,22 @@ class Dealer:
         self._monitor.close(0)
         self._socket.close(linger_ms)
 
-    def _send(self, message: IslandMessage, payload: frames.Buffer | None = None) -> bool:
-        """Hand a message to ZeroMQ without copying its payload; False when there is no connection to take it."""
+    def _send(self, message: IslandMessage) -> bool:
+        """Hand a message to ZeroMQ; False when there is no connection to take it."""
         try:
-            self._socket.send_multipart(frames.encode(message, payload), zmq.NOBLOCK, copy=payload is None)
+            self._socket.send_multipart(frames.encode(message), zmq.NOBLOCK)
         except zmq.Again:
             return False
         return True
+
+    def _send_bulk(self, message: Chunk, payload: frames.Buffer) -> zmq.MessageTracker | None:
+        """The same without copying the payload, which must not change until the tracker is done; None when it was not
+        sent."""
+        try:
+            parts = frames.encode(message, payload)
+            return self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False, track=True)
+        except zmq.Again:
+            return None
 
     # -- for subclasses ------------------------------------------------------------------------------------------------
 
@@ -203,8 +253,8 @@ class ControlLink(Dealer):
     An item of `drain` is the header bytes of a message, or None where the link broke.
     """
 
-    def __init__(self, address: str, *, heartbeat_s: float, stall_s: float) -> None:
-        super().__init__(address, "control link")
+    def __init__(self, address: str, *, heartbeat_s: float, stall_s: float, keys: CurveKeys | None = None) -> None:
+        super().__init__(address, "control link", keys)
         self._heartbeat_s = heartbeat_s
         self._stall_s = stall_s
         self._inbox: deque[bytes | None] = deque()
@@ -260,6 +310,8 @@ class ControlLink(Dealer):
         self._put(None)
 
     def _put(self, item: bytes | None) -> None:
+        if item is None and self._inbox and self._inbox[-1] is None:
+            return  # It broke again before anybody looked.
         if len(self._inbox) >= QUEUE_MESSAGES_MAX:
             raise PeerError(f"{len(self._inbox)} control messages wait for a step boundary; the trainer does not move")
         self._inbox.append(item)

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
 
+from swift_diloco.core.codec import Encoding
 from swift_diloco.core.errors import UserError, one_line
 from swift_diloco.core.outer import OuterSettings
 from swift_diloco.core.run_folder import STATUS_FILE, TAPE_FILE, RunFolder
@@ -64,11 +65,12 @@ def serve(settings: SyncerSettings) -> int:
         address = endpoint.bind(settings.bind)
         try:
             with ThreadPoolExecutor(min(os.cpu_count() or 1, THREADS_MAX), thread_name_prefix="numbers") as threads:
-                state = GlobalState(outer, settings.merge == "avg", threads)
+                state = GlobalState(outer, settings.merge == "avg", threads, Encoding(settings.delta_encoding))
                 files = Files(tape, StatusFile(run_dir / STATUS_FILE), {"address": address, "pid": os.getpid()})
                 brain = Coordinator(settings, session=session, tokens=new_token)
                 server = Server(brain, session, state, endpoint, files)
-                server.pinned_max = settings.pinned_fragments_max
+                server.fetches.pinned_max = settings.pinned_fragments_max
+                server.fetches.encoding = Encoding(settings.publish_encoding)
                 if settings.embedded:
                     server.orphan_timeout_s = EMBEDDED_ORPHAN_TIMEOUT_S
                 obey_signals(server, embedded=settings.embedded)

@@ -3,7 +3,8 @@
 Knows messages, links and the present values; not why a rank wants one. Everything runs on the server's thread.
 
 Invariants:
-* a value is sent from the buffer it was published in, without a copy where the chunk is one run of it;
+* a value is sent from the buffer it was published in, without a copy where the chunk is one run of it and travels as
+  float32;
 * an island that began to fetch a value keeps it (a pin) until all its ranks have it or moved on to a newer one; at most
   `pinned_max` values that are no longer present live for that, beyond it the oldest pin is superseded, but no island is
   superseded more than `SUPERSEDED_MAX` times running on one fragment;
@@ -19,12 +20,14 @@ from typing import Protocol
 
 import numpy as np
 import zmq
+from numpy.typing import NDArray
 
 from swift_diloco.core import codec
-from swift_diloco.core.codec import CHUNK_ELEMENTS
+from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding
 from swift_diloco.core.digest import checksum
 from swift_diloco.core.frames import Buffer
 from swift_diloco.core.messages import Fetch, Fetched, Piece, Refused, Superseded, SyncerMessage, ValueName
+from swift_diloco.core.pieces import FragmentStream, empty_values
 from syncer.buffers import PieceBuffers
 from syncer.events import Peer
 from syncer.global_state import GlobalState, Value
@@ -90,6 +93,8 @@ class _Wish:
     pin: _Pin
     next: int
     end: int
+    exact: bool
+    encoding: Encoding
 
 
 @dataclass(eq=False)
@@ -114,6 +119,8 @@ class Fetches:
     ) -> None:
         self.pinned_max = PINNED_MAX
         """Most values that are no longer present and live for pins."""
+        self.encoding = Encoding.F32
+        """How values travel to ranks that do not ask for them exactly."""
         self._session = session
         self._links = links
         self._state = state
@@ -123,6 +130,7 @@ class Fetches:
         self._superseded: dict[tuple[str, int], int] = {}
         self._queues: dict[Peer, _Queue] = {}
         self._buffers = PieceBuffers(PIECE_BUFFERS_MAX)
+        self._room = empty_values(CHUNK_ELEMENTS)
         self.payload_bytes = 0
         """Bytes of pieces since the start."""
 
@@ -156,7 +164,8 @@ class Fetches:
             pin.waiting.add(link.rank)  # It may have introduced itself after the pin was made.
         self._moved_on(link, pin.value.name)
         end = min(message.first + message.count, chunks)
-        queue.wishes.append(_Wish(pin.value, pin, message.first, end))
+        encoding = Encoding.F32 if message.exact else self.encoding
+        queue.wishes.append(_Wish(pin.value, pin, message.first, end, message.exact, encoding))
 
     def fetched(self, link: RankLink, message: Fetched) -> None:
         """A rank has all its pieces of a value."""
@@ -274,17 +283,13 @@ class Fetches:
         stream = queue.link.stream(wish.value.name.fragment)
         begin = wish.next * CHUNK_ELEMENTS
         end = min(begin + CHUNK_ELEMENTS, stream.elements)
-        run = stream.contiguous(begin, end)
-        buffer = None if run is not None else self._buffers.take()
-        if run is not None:
-            values = wish.value.values[run]
-        elif buffer is not None:
-            values = buffer[: end - begin]
-            stream.gather(wish.value.values, begin, values)
-        else:
+        in_place = wish.encoding is Encoding.F32 and stream.contiguous(begin, end) is not None
+        buffer = None if in_place else self._buffers.take()
+        if buffer is None and not in_place:
             return False
-        payload = values.view(np.uint8).data
-        piece = Piece(self._session, queue.link.generation, wish.value.name, wish.next, checksum(payload))
+        payload = self._payload(wish, stream, (begin, end), buffer)
+        generation, name = queue.link.generation, wish.value.name
+        piece = Piece(self._session, generation, name, wish.next, checksum(payload), wish.exact)
         tracker = self._post.send_piece(peer, piece, payload)
         if buffer is not None:
             if tracker is None:
@@ -296,6 +301,22 @@ class Fetches:
         queue.trackers.append(tracker)
         self._sent(queue, wish, len(payload))
         return True
+
+    def _payload(
+        self, wish: _Wish, stream: FragmentStream, span: tuple[int, int], buffer: NDArray[np.float32] | None
+    ) -> Buffer:
+        """The bytes of the stream range `span`: in `buffer`, or without one where they lie."""
+        begin, end = span
+        run = stream.contiguous(begin, end)
+        if run is not None:
+            values = wish.value.values[run]
+        else:
+            values = (buffer if wish.encoding is Encoding.F32 and buffer is not None else self._room)[: end - begin]
+            stream.gather(wish.value.values, begin, values)
+        if wish.encoding is Encoding.F32 or buffer is None:
+            return values.view(np.uint8).data
+        room = buffer.view(np.uint8)[: codec.encoded_bytes(end - begin, wish.encoding)]
+        return codec.encode(values, wish.encoding, room).data
 
     def _sent(self, queue: _Queue, wish: _Wish, size: int) -> None:
         rank = queue.link.rank

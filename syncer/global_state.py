@@ -19,12 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swift_diloco.core import kernels
+from swift_diloco.core.codec import Encoding
 from swift_diloco.core.digest import fragment_digest
 from swift_diloco.core.layout import FragmentPlan, Layout, fragment_elements
-from swift_diloco.core.merge import Contribution, MergeOutcome, MergePlan, MergeRule, merge_and_step_fragment, slots_of
+from swift_diloco.core.merge import MergeOutcome, MergePlan, MergeRule, slots_of
 from swift_diloco.core.messages import ValueName
 from swift_diloco.core.outer import OuterSettings, OuterState
 from syncer.buffers import ValueBuffers
+from syncer.deltas import Push, merge_pushes
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +50,17 @@ class MergeResult:
 class GlobalState:
     """Present value and momentum of each fragment, and the results that wait for their commit."""
 
-    def __init__(self, outer: OuterSettings, average_only: bool, threads: ThreadPoolExecutor | None = None) -> None:
-        """`average_only` sets the merge rules of the layout aside. `threads` share the arithmetic of one job."""
+    def __init__(
+        self,
+        outer: OuterSettings,
+        average_only: bool,
+        threads: ThreadPoolExecutor | None = None,
+        encoding: Encoding = Encoding.F32,
+    ) -> None:
+        """`average_only` sets the merge rules of the layout aside. `threads` share the arithmetic of one job.
+        `encoding` is that of deltas: a coarse one makes directions of radial averaging less certain."""
         self._outer = outer
+        self._encoding = encoding
         self._average_only = average_only
         self._threads = threads
         self._plans: list[MergePlan] = []
@@ -100,7 +110,7 @@ class GlobalState:
         assert len(values) == len(self._present), "one initial value per fragment"
         self._present = list(values)
 
-    def merge_job(self, fragment: int, contributions: Sequence[Contribution]) -> Callable[[], MergeResult]:
+    def merge_job(self, fragment: int, pushes: Sequence[Push]) -> Callable[[], MergeResult]:
         """Merge and take the outer step from the present value, into new buffers."""
         value, momentum, plan = self.present(fragment), self._momentum[fragment], self._plans[fragment]
         buffers = self.buffers
@@ -111,7 +121,7 @@ class GlobalState:
             size, needed = value.values.size, plan.outer.momentum > 0
             old = momentum if momentum is not None or not needed else np.zeros(size, np.float32)
             new = OuterState(buffers.take(size), buffers.take(size) if needed else None)
-            outcome = merge_and_step_fragment(plan, contributions, OuterState(value.values, old), new, self._threads)
+            outcome = merge_pushes(plan, pushes, OuterState(value.values, old), new, self._threads)
             digest = "" if outcome.void else fragment_digest(new.values, self._threads)
             return MergeResult(new, outcome, digest, time.perf_counter() - begin)
 
@@ -143,7 +153,7 @@ class GlobalState:
         specs = (layout.tensors[tensor] for tensor in group)
         average = MergeRule.AVG
         rules = ((spec.elements, average if self._average_only else MergeRule(spec.rule)) for spec in specs)
-        return MergePlan(slots_of(rules), self._outer)
+        return MergePlan(slots_of(rules), self._outer, self._encoding)
 
 
 def _frozen(values: NDArray[np.float32]) -> NDArray[np.float32]:

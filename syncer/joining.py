@@ -128,6 +128,7 @@ class Joining:
             alpha=settings.alpha if settings.align == "blend" else 0.0,
             delta_encoding=settings.delta_encoding,
             publish_encoding=settings.publish_encoding,
+            error_feedback=settings.error_feedback,
             island_lease_s=settings.island_lease_s,
             min_islands=settings.min_islands,
         )

@@ -20,9 +20,9 @@ from typing import Protocol, TypeVar
 
 from swift_diloco.core import frames
 from swift_diloco.core.frames import WireError
-from swift_diloco.core.merge import Contribution
 from swift_diloco.core.messages import Chunk, Fetch, Fetched, Published, Refused, Unknown, ValueName, Welcome
 from syncer import events as ev
+from syncer.deltas import Push
 from syncer.endpoint import Arrived, Endpoint
 from syncer.events import Effect, Event, Peer
 from syncer.fetches import Fetches
@@ -132,13 +132,9 @@ class Server:
         return self._outcome
 
     @property
-    def pinned_max(self) -> int:
-        """Most old values kept for running fetches."""
-        return self._fetches.pinned_max
-
-    @pinned_max.setter
-    def pinned_max(self, most: int) -> None:
-        self._fetches.pinned_max = most
+    def fetches(self) -> Fetches:
+        """Where published values leave; its limits and its encoding may be set before `run`."""
+        return self._fetches
 
     def request_stop(self) -> None:
         """Have the coordinator hear `StopRequested`. Any thread, and signal handlers."""
@@ -309,9 +305,9 @@ class Server:
         self._submit(self._state.init_job(values), adopted)
 
     def _merge(self, effect: ev.Merge) -> None:
-        contributions = [
+        pushes = [
             # Contributions come in the order of island ids, an island's carried one first: the number keeps that order.
-            Contribution(each.island, each.weight, self._uploads.values(each.upload), base_version=number)
+            Push(each.island, each.weight, self._uploads.delta(each.upload), number)
             for number, each in enumerate(effect.contributions)
         ]
         self._merging[effect.t] = effect
@@ -328,7 +324,7 @@ class Server:
                 )
             ]
 
-        self._submit(self._state.merge_job(effect.fragment, contributions), merged)
+        self._submit(self._state.merge_job(effect.fragment, pushes), merged)
 
     def _submit(self, job: Callable[[], Result], ended: Callable[[Result], list[Event]]) -> None:
         """Run a job on another thread; `ended` is called with its result on this one."""

@@ -7,6 +7,7 @@ Invariants:
   `RECEIVING_CHUNKS_MAX` (each rank with credit may always have `WINDOW_CHUNKS_MIN`, so a slow rank cannot starve the
   others);
 * the chunks of a rank arrive in order; a chunk that is damaged or out of order is not written, and asked for again;
+* float32 goes to its place in the flat values at once, every other encoding is kept as it came until it is read;
 * a complete upload never changes, and stays until it is dropped or released.
 """
 
@@ -25,6 +26,7 @@ from swift_diloco.core.frames import Buffer
 from swift_diloco.core.messages import Cancel, Chunk, SyncerMessage, Window
 from swift_diloco.core.pieces import FragmentStream
 from syncer.buffers import ValueBuffers
+from syncer.deltas import Delta, EncodedDelta, FlatDelta
 from syncer.events import Event, OpenUpload, Peer, UploadCompleted, UploadFailed, UploadProgressed
 from syncer.links import Links, RankLink
 
@@ -70,7 +72,7 @@ class _Upload:
     generation: str
     fragment: int
     encoding: Encoding
-    values: NDArray[np.float32]
+    delta: FlatDelta | EncodedDelta
     ranks: dict[int, _RankUpload]
     payload_bytes: int = 0
     progress_due: float = float("-inf")
@@ -101,16 +103,21 @@ class Uploads:
             stream = link.stream(effect.fragment)
             if stream.elements:
                 ranks[link.rank] = _RankUpload(link, stream, codec.chunk_count(stream.elements))
-        upload = _Upload(
-            effect.upload,
-            effect.generation,
-            effect.fragment,
-            Encoding(effect.encoding),
-            self._buffers.take(elements),
-            ranks,
-        )
+        encoding = Encoding(effect.encoding)
+        delta = self._room(effect.fragment, encoding, elements, ranks)
+        upload = _Upload(effect.upload, effect.generation, effect.fragment, encoding, delta, ranks)
         self._uploads[effect.upload] = upload
         self._hungry.update({(upload.name, rank): each for rank, each in ranks.items()})
+
+    def _room(
+        self, fragment: int, encoding: Encoding, elements: int, ranks: dict[int, _RankUpload]
+    ) -> FlatDelta | EncodedDelta:
+        """Memory for what is going to arrive."""
+        if encoding is Encoding.F32 or not ranks:
+            return FlatDelta(self._buffers.take(elements))
+        tensors = next(iter(ranks.values())).link.pieces.plan.fragments[fragment]
+        streams = {rank: each.stream for rank, each in ranks.items()}
+        return EncodedDelta(streams, encoding, tensors, self._buffers)
 
     def chunk(self, link: RankLink, message: Chunk, payload: Buffer, now: float) -> list[Event]:
         """A chunk came on a rank's own link. One that nobody waits for is ignored: its upload was cancelled
@@ -193,11 +200,19 @@ class Uploads:
                 self._void_credit(rank)
                 self._hungry.pop((name, number), None)
 
-    def values(self, name: str) -> NDArray[np.float32]:
-        """What a complete upload brought, flat in layout order."""
+    def delta(self, name: str) -> Delta:
+        """What a complete upload brought, as it is kept."""
         upload = self._uploads[name]
         assert upload.complete, f"upload {name} is not complete"
-        return upload.values
+        return upload.delta
+
+    def values(self, name: str) -> NDArray[np.float32]:
+        """The same as float32, flat in layout order; decoded for the caller where it is kept encoded."""
+        delta = self.delta(name)
+        if isinstance(delta, EncodedDelta):
+            return delta.flat(self._buffers)
+        assert isinstance(delta, FlatDelta)
+        return delta.values
 
     @property
     def open_count(self) -> int:
@@ -218,14 +233,10 @@ class Uploads:
         begin = message.index * CHUNK_ELEMENTS
         if len(payload) != codec.encoded_bytes(elements, upload.encoding) or checksum(payload) != message.checksum:
             return False
-        if upload.encoding is Encoding.F32:
-            rank.stream.scatter(np.frombuffer(payload, "<f4"), begin, upload.values)
-            return True
-        run = rank.stream.contiguous(begin, begin + elements)
-        decoded = upload.values[run] if run is not None else np.empty(elements, np.float32)
-        codec.decode(payload, upload.encoding, decoded)
-        if run is None:
-            rank.stream.scatter(decoded, begin, upload.values)
+        if isinstance(upload.delta, EncodedDelta):
+            upload.delta.put(rank.link.rank, message.index, payload)
+        else:
+            rank.stream.scatter(np.frombuffer(payload, "<f4"), begin, upload.delta.values)
         return True
 
     def _arrived(self, upload: _Upload, rank: _RankUpload, size: int, now: float) -> list[Event]:

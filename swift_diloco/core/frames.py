@@ -1,8 +1,7 @@
 """Messages to ZeroMQ frames and back: [magic + wire version][msgpack header][payload, only with bulk messages].
 
-The only place that knows the bytes. Nothing is allocated for a message before its version and sizes were judged, and
-nothing
-is ever unpickled. What does not fit is a `WireError`, whose text tells the peer what was expected.
+The only place that knows the bytes. Nothing is allocated for a message before its version, its kind and its sizes were
+judged, and nothing is ever unpickled. What does not fit is a `WireError`, whose text tells the peer what was expected.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import msgspec
 
 from swift_diloco.core.codec import CHUNK_ELEMENTS
 from swift_diloco.core.errors import PeerError
-from swift_diloco.core.messages import Chunk, Hello, IslandMessage, Piece, RankHello, SyncerMessage, Welcome
+from swift_diloco.core.messages import AdminReply, Chunk, Hello, IslandMessage, Piece, RankHello, SyncerMessage, Welcome
 
 WIRE_VERSION = 1
 """Raised with every change that an older peer would misread."""
@@ -32,9 +31,22 @@ PAYLOAD_BYTES_MAX = CHUNK_ELEMENTS * 4
 
 FRAMES_MAX = 3
 
+KIND_MAX = 32
+"""Characters of an unknown kind that a refusal repeats."""
+
 Buffer = bytes | bytearray | memoryview
 
 _encoder = msgspec.msgpack.Encoder()
+_BIG_KINDS = {kind.__name__ for kind in (Hello, RankHello, Welcome, AdminReply)}
+
+
+class _Kind(msgspec.Struct, gc=False):
+    """The kind of a header; whatever else is in it is skipped, not built."""
+
+    type: str = ""
+
+
+_kind_of = msgspec.msgpack.Decoder(_Kind)
 _from_island = msgspec.msgpack.Decoder(IslandMessage)
 _from_syncer = msgspec.msgpack.Decoder(SyncerMessage)
 
@@ -56,10 +68,11 @@ def decode_from_island(frames: Sequence[Buffer]) -> tuple[IslandMessage, Buffer 
     """What an island sent. Raises `WireError`."""
     header, payload = _judged(frames)
     try:
+        _check_header(header)
         message: IslandMessage = _from_island.decode(header)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise WireError(f"not a message from an island: {error}") from None
-    _check_sizes(message, header, payload)
+    _check_payload(message, payload)
     return message, payload
 
 
@@ -67,10 +80,11 @@ def decode_from_syncer(frames: Sequence[Buffer]) -> tuple[SyncerMessage, Buffer 
     """What the syncer sent. Raises `WireError`."""
     header, payload = _judged(frames)
     try:
+        _check_header(header)
         message: SyncerMessage = _from_syncer.decode(header)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise WireError(f"not a message from a syncer: {error}") from None
-    _check_sizes(message, header, payload)
+    _check_payload(message, payload)
     return message, payload
 
 
@@ -96,9 +110,15 @@ def _judged(frames: Sequence[Buffer]) -> tuple[Buffer, Buffer | None]:
     return frames[1], payload
 
 
-def _check_sizes(message: IslandMessage | SyncerMessage, header: Buffer, payload: Buffer | None) -> None:
-    kind = type(message).__name__
-    if len(header) > HEADER_BYTES_MAX and not isinstance(message, Hello | RankHello | Welcome):
-        raise WireError(f"a {kind} header of {len(header)} bytes; at most {HEADER_BYTES_MAX} are taken")
+def _check_header(header: Buffer) -> None:
+    """A long header is of one of the few kinds that may be long; its kind is read before anything is built of it."""
+    if len(header) <= HEADER_BYTES_MAX:
+        return
+    kind = _kind_of.decode(header).type
+    if kind not in _BIG_KINDS:
+        raise WireError(f"a {kind[:KIND_MAX]} header of {len(header)} bytes; at most {HEADER_BYTES_MAX} are taken")
+
+
+def _check_payload(message: IslandMessage | SyncerMessage, payload: Buffer | None) -> None:
     if (payload is not None) != isinstance(message, Chunk | Piece):
-        raise WireError(f"a {kind} {'with' if payload is not None else 'without'} payload")
+        raise WireError(f"a {type(message).__name__} {'with' if payload is not None else 'without'} payload")

@@ -39,6 +39,8 @@ class Contract(msgspec.Struct, frozen=True):
     publish_encoding: str = "f32"
     island_lease_s: float = 120.0
     min_islands: int = 1
+    error_feedback: bool = False
+    """Islands carry what a delta lost in its encoding into the next delta of that fragment."""
 
 
 class Outcome(Enum):
@@ -132,6 +134,8 @@ class Fetch(msgspec.Struct, frozen=True, tag=True):
     name: ValueName
     first: int
     count: int
+    exact: bool = False
+    """In float32, whatever the encoding of published values: the final cut."""
 
 
 class Fetched(msgspec.Struct, frozen=True, tag=True):
@@ -173,8 +177,55 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class AdminCommand(Enum):
+    """What an operator asks of the syncer."""
+
+    STATUS = "status"
+    """Tell what it does."""
+    SAVE = "save"
+    """Have islands save at their next boundary."""
+    SAVE_AND_STOP = "save_and_stop"
+    """Have islands save at their next boundary and end."""
+    ABORT = "abort"
+    """Have islands end at their next boundary without a save."""
+    SET = "set"
+    """Change settings while running."""
+    KICK = "kick"
+    """End the membership of an island."""
+    CHECKPOINT = "checkpoint"
+    """Write a checkpoint now."""
+    STOP = "stop"
+    """Stop gracefully, as SIGTERM does."""
+
+
+class AdminRequest(msgspec.Struct, frozen=True, tag=True):
+    """An operator's request, on a connection of its own. Belongs to no session; answered by one `AdminReply`."""
+
+    nonce: str
+    """Repeated in the answer."""
+    token: str
+    """The run folder's admin token; empty where the connection's own key says who speaks."""
+    command: AdminCommand
+    island: int | None = None
+    """The island that is meant; None: every one."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """Settings and their new values, as a person writes them."""
+    reason: str = ""
+
+
 IslandMessage = (
-    Hello | RankHello | Heartbeat | PushOffer | Chunk | Fetch | Fetched | Done | CutInstalled | Saved | Leave
+    Hello
+    | RankHello
+    | Heartbeat
+    | PushOffer
+    | Chunk
+    | Fetch
+    | Fetched
+    | Done
+    | CutInstalled
+    | Saved
+    | Leave
+    | AdminRequest
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -324,6 +375,8 @@ class Piece(msgspec.Struct, frozen=True, tag=True):
     name: ValueName
     index: int
     checksum: int
+    exact: bool = False
+    """As in the Fetch that asked for it."""
 
 
 class Superseded(msgspec.Struct, frozen=True, tag=True):
@@ -409,6 +462,16 @@ class Stopping(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class AdminReply(msgspec.Struct, frozen=True, tag=True):
+    """What became of an operator's request. `status` is JSON, only for that command."""
+
+    session: str
+    nonce: str
+    done: bool
+    text: str
+    status: str = ""
+
+
 SyncerMessage = (
     LayoutWanted
     | Welcome
@@ -433,4 +496,5 @@ SyncerMessage = (
     | BudgetReached
     | FinalCut
     | Stopping
+    | AdminReply
 )

@@ -49,14 +49,25 @@ class FragmentStream:
             part = out[position : position + box.elements]
             part.reshape(box.shape)[...] = self._view(flat, box)
 
-    def scatter(self, values: Array, begin: int, flat: Array) -> None:
-        """Write `values`, the stream range that begins at `begin`, to their places in `flat`."""
+    def scatter(self, values: Array, begin: int, flat: Array, base: int = 0) -> None:
+        """Write `values`, the stream range that begins at `begin`, to their places in `flat`, whose first element is
+        number `base` of the fragment."""
         run = self.contiguous(begin, begin + values.size)
         if run is not None:
-            flat[run] = values
+            flat[run.start - base : run.stop - base] = values
             return
         for position, box in self._spans(begin, begin + values.size):
-            self._view(flat, box)[...] = values[position : position + box.elements].reshape(box.shape)
+            self._view(flat, box, base)[...] = values[position : position + box.elements].reshape(box.shape)
+
+    def tensor_ranges(self) -> dict[int, tuple[int, int]]:
+        """The stream range of each tensor of which the rank owns something."""
+        ranges: dict[int, tuple[int, int]] = {}
+        position = 0
+        for box in self._pieces.fragment_boxes(self.fragment):
+            begin, _ = ranges.get(box.tensor, (position, position))
+            position += box.elements
+            ranges[box.tensor] = (begin, position)
+        return ranges
 
     def _check(self, begin: int, end: int) -> None:
         if not 0 <= begin <= end <= self.elements:
@@ -81,9 +92,9 @@ class FragmentStream:
     def _shape(self, box: Box) -> Index:
         return self._pieces.layout.tensors[box.tensor].shape
 
-    def _view(self, flat: Array, box: Box) -> Array:
-        """The elements of a box as an N-d view of the flat values."""
-        shape, offset = self._shape(box), self._offsets[box.tensor]
+    def _view(self, flat: Array, box: Box, base: int = 0) -> Array:
+        """The elements of a box as an N-d view of the flat values, which begin at element `base`."""
+        shape, offset = self._shape(box), self._offsets[box.tensor] - base
         tensor = flat[offset : offset + prod(shape)].reshape(shape)
         view: Array = tensor[tuple(slice(s, s + n) for s, n in zip(box.start, box.shape, strict=True))]
         return view

@@ -74,6 +74,8 @@ class IslandSettings(msgspec.Struct, frozen=True, kw_only=True):
     save_anchors: Annotated[
         bool, Setting("write the anchors beside each trainer checkpoint, for a better resume", available=False)
     ] = False
+    curve_key: Annotated[str, Setting("secret key file of this island, for an encrypted connection")] = ""
+    syncer_key: Annotated[str, Setting("public key of the syncer, or its file, for an encrypted connection")] = ""
     lr_resume: Annotated[Literal["on", "off"], Setting("set a fresh LR schedule to the resumed iteration")] = "on"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Setting("least severe log line that is shown")
@@ -85,6 +87,11 @@ class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     bind: Annotated[str, Setting("address to listen on; port 0 or * takes any free port")] = "tcp://127.0.0.1:29410"
     insecure: Annotated[bool, Setting("listen beyond loopback without encryption keys")] = False
+    curve_key: Annotated[str, Setting("secret key file of the syncer; encrypts and authenticates every connection")] = (
+        ""
+    )
+    curve_allow: Annotated[str, Setting("public key file of an island, or a folder of them: who may connect")] = ""
+    admin_keys: Annotated[str, Setting("public key file of an operator, or a folder of them: who may give orders")] = ""
     run_dir: Annotated[str, Setting("folder for the log, the tape and the address file")] = "."
     tape: Annotated[str, Setting("event tape, JSON lines; empty means tape.jsonl in the run folder")] = ""
     log_level: Annotated[
@@ -134,11 +141,12 @@ class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
         Setting("install global values over local ones, mixed with them, or keeping newer progress"),
     ] = "overwrite"
     alpha: Annotated[float, Setting("share of the local value when align is blend", minimum=0, maximum=1)] = 0.5
-    delta_encoding: Annotated[
-        Literal["f32", "bf16", "int8", "q4"], Setting("how deltas travel to the syncer", available=False)
-    ] = "f32"
+    delta_encoding: Annotated[Literal["f32", "bf16", "int8", "q4"], Setting("how deltas travel to the syncer")] = "f32"
+    error_feedback: Annotated[
+        bool, Setting("islands add what a delta lost in its encoding to the next one; costs them 8 bytes a parameter")
+    ] = False
     publish_encoding: Annotated[
-        Literal["f32", "bf16"], Setting("how global values travel to the islands", available=False)
+        Literal["f32", "bf16"], Setting("how global values travel to the islands; the last ones always as f32")
     ] = "f32"
     # Patience.
     grace_gamma: Annotated[float, Setting("share of the spare time spent waiting after quorum", minimum=0)] = 0.8

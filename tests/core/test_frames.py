@@ -23,7 +23,7 @@ a default that an older peer does not miss.
 VALUE = m.ValueName(1, 2, "d1")
 LAYOUT = make_layout([TensorSpec("a.weight", (2, 3), "rda"), TensorSpec("embedding.weight", (4,), "avg")])
 PLAN = FragmentPlan(((0,), (1,)))
-CONTRACT = m.Contract(24, "blend", 0.5, "f32", "bf16", 120.0, 2)
+CONTRACT = m.Contract(24, "blend", 0.5, "f32", "bf16", 120.0, 2, True)
 
 FROM_ISLAND: list[m.IslandMessage] = [
     m.Hello(1, "nonce", LAYOUT.fingerprint, "host", 77, "instance", 5, 2, LAYOUT, True),
@@ -31,12 +31,13 @@ FROM_ISLAND: list[m.IslandMessage] = [
     m.Heartbeat("s", "g", 9),
     m.PushOffer("s", "g", "g.1", 4, 1, VALUE, 24, 1000, 48),
     m.Chunk("s", "g", "g.1", 3, 7, 2**64 - 1),
-    m.Fetch("s", "g", 3, VALUE, 0, 16),
+    m.Fetch("s", "g", 3, VALUE, 0, 16, True),
     m.Fetched("s", "g", 3, VALUE),
     m.Done("s", "g", 100),
     m.CutInstalled("s", "g"),
     m.Saved("s", "g"),
     m.Leave("s", "g", "why"),
+    m.AdminRequest("nonce", "token", m.AdminCommand.SET, 1, (("quorum", "2"),), "why"),
 ]
 FROM_SYNCER: list[m.SyncerMessage] = [
     m.LayoutWanted("s", "nonce"),
@@ -52,7 +53,7 @@ FROM_SYNCER: list[m.SyncerMessage] = [
     m.Published("s", "g", VALUE, "run"),
     m.Window("s", "g", "g.1", 1, 0, 16),
     m.Cancel("s", "g", "g.1", "why"),
-    m.Piece("s", "g", VALUE, 7, 2**64 - 1),
+    m.Piece("s", "g", VALUE, 7, 2**64 - 1, True),
     m.Superseded("s", "g", VALUE, m.ValueName(1, 3, "d2")),
     m.Paused("s", "g", "why", 1),
     m.Resumed("s", "g"),
@@ -62,6 +63,7 @@ FROM_SYNCER: list[m.SyncerMessage] = [
     m.BudgetReached("s", "g", 10),
     m.FinalCut("s", "g", (VALUE,)),
     m.Stopping("s", "g", "why"),
+    m.AdminReply("s", "nonce", True, "text", "{}"),
 ]
 
 

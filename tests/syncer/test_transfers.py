@@ -246,7 +246,7 @@ def test_fetched_is_on_the_tape_once_per_rank_and_value_with_its_bytes(tmp_path:
 
 def test_too_many_pins_supersede_the_slowest_and_only_twice(tmp_path: Path) -> None:
     with serving(tmp_path) as world:
-        world.server.pinned_max = 0
+        world.server.fetches.pinned_max = 0
         island = world.join("g", [whole(LAYOUT)])
         present = world.publish_initial(island, random_values(1))[BIG]
         for t in (1, 2):

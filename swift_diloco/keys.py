@@ -1,0 +1,94 @@
+"""`swift-diloco keygen`: makes the key pairs with which islands, syncer and operators know each other.
+
+Knows files and the key maker; the files themselves are `core.curve`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import NoReturn
+
+import zmq
+
+from swift_diloco.core.curve import SECRET_SUFFIX, CurveKeys, KeyPair, load_pair, public_key, write_pair
+from swift_diloco.core.errors import UserError
+from swift_diloco.core.settings import IslandSettings
+
+DEFAULT_NAMES = ("syncer", "admin", "island-0", "island-1")
+
+NAMES_MAX = 1024
+"""Most pairs made at once."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+
+def new_pair() -> KeyPair:
+    """A fresh key pair."""
+    public, secret = zmq.curve_keypair()
+    return KeyPair(public.decode(), secret.decode())
+
+
+def island_keys(settings: IslandSettings) -> CurveKeys | None:
+    """The keys an island's settings name; None when it talks in the clear. Raises `UserError`."""
+    if not settings.curve_key and not settings.syncer_key:
+        return None
+    if not settings.curve_key or not settings.syncer_key:
+        missing, given = ("curve_key", "syncer_key") if not settings.curve_key else ("syncer_key", "curve_key")
+        raise UserError(
+            f"--diloco_{given} is given without --diloco_{missing}; an encrypted connection needs the island's "
+            "secret key file and the syncer's public key"
+        )
+    return CurveKeys(load_pair(Path(settings.curve_key).expanduser()), public_key(settings.syncer_key))
+
+
+def main(words: list[str]) -> int:
+    """The command. Returns the exit code; raises `UserError`."""
+    parser = _Parser(
+        prog="swift-diloco keygen",
+        description="Make key pairs: DIR/NAME.key (secret, mode 0600) and DIR/NAME.pub for each NAME.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("dir", metavar="DIR", type=Path, help="folder for the keys; made if it is not there")
+    parser.add_argument("names", metavar="NAME", nargs="*", help=f"names (default: {' '.join(DEFAULT_NAMES)})")
+    found = parser.parse_args(words)
+    make_pairs(found.dir, tuple(found.names) or DEFAULT_NAMES)
+    print(advice(found.dir))
+    return 0
+
+
+def make_pairs(folder: Path, names: tuple[str, ...]) -> None:
+    """Write a pair for each name; nothing is written when one of them is there. Raises `UserError`."""
+    if len(names) > NAMES_MAX or len(set(names)) < len(names):
+        raise UserError(f"{len(names)} names; expected up to {NAMES_MAX} different ones")
+    for name in names:
+        if not name or name.startswith(".") or "/" in name or not name.isascii() or not name.isprintable():
+            raise UserError(f"{name!r} cannot be the name of a key; expected something like island-0")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}") from None
+    for name in names:
+        if (folder / (name + SECRET_SUFFIX)).exists():
+            raise UserError(
+                f"{folder / (name + SECRET_SUFFIX)} exists already, and keys are never overwritten; "
+                "remove it or choose another name"
+            )
+    for name in names:
+        write_pair(folder, name, new_pair())
+
+
+def advice(folder: Path) -> str:
+    """What to do with the files."""
+    return "\n".join(
+        [
+            f"wrote key pairs to {folder}; NAME.key is secret, NAME.pub is not",
+            f"syncer:  swift-diloco syncer --curve-key {folder}/syncer.key --curve-allow {folder} "
+            f"--admin-keys {folder}/admin.pub",
+            f"island:  --diloco_curve_key island-0{SECRET_SUFFIX} --diloco_syncer_key syncer.pub "
+            "(copy both files to the island)",
+        ]
+    )

@@ -1,6 +1,8 @@
-"""Averaging collectives for gloo, which only sums: sum, then divide by the size of the group.
+"""What Megatron expects of collectives and gloo on CPU tensors does not do.
 
-Invariant: only calls with ReduceOp.AVG are changed, all others go to torch as they came.
+Averages (gloo only sums): sum, then divide by the size of the group. Split sizes as tensors: Megatron's token
+dispatcher makes lists of them while it copies them from the GPU, which it does not do with CPU tensors.
+Invariant: other calls go to torch as they came.
 """
 
 from collections.abc import Callable
@@ -34,9 +36,27 @@ def _averaging(original: Callable[..., Any], op_position: int) -> Callable[..., 
     return collective
 
 
+def _with_listed_splits(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`original` with every integer tensor after the two data tensors turned into a list."""
+
+    def listed(argument: Any) -> Any:
+        return argument.tolist() if isinstance(argument, torch.Tensor) else argument
+
+    def collective(output: torch.Tensor, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        splits = {name: listed(argument) for name, argument in kwargs.items()}
+        return original(output, input, *map(listed, args), **splits)
+
+    collective.__name__, collective.__doc__ = original.__name__, original.__doc__
+    return collective
+
+
 def apply() -> None:
-    """Put averaging versions in place, under both names that are imported from."""
+    """Put the changed collectives in place, under both names that are imported from."""
     for name, op_position in (("all_reduce", 1), ("reduce_scatter_tensor", 2)):
-        collective = _averaging(getattr(dist, name), op_position)
-        setattr(dist, name, collective)
-        setattr(distributed_c10d, name, collective)
+        _replace(name, _averaging(getattr(dist, name), op_position))
+    _replace("all_to_all_single", _with_listed_splits(dist.all_to_all_single))
+
+
+def _replace(name: str, collective: Callable[..., Any]) -> None:
+    setattr(dist, name, collective)
+    setattr(distributed_c10d, name, collective)

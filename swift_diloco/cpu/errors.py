@@ -8,16 +8,20 @@ class CpuPlatformError(UserError):
 
 
 class UnsupportedOnCpuError(CpuPlatformError):
-    """A feature of Transformer Engine, Triton or CUDA was used which has no stand-in on a CPU."""
+    """A feature of Transformer Engine, Triton or CUDA was used which has no stand-in on a CPU.
 
-    def __init__(self, feature: str, instead: str = "") -> None:
-        self.feature = feature
-        advice = f"; {instead}" if instead else ""
-        super().__init__(f"{feature} is not supported on the CPU platform{advice}")
+    It is made from a message alone, because Megatron makes errors again with a longer message.
+    """
+
+
+def unsupported(feature: str, instead: str = "") -> UnsupportedOnCpuError:
+    """The error that names `feature`, and what to use instead."""
+    advice = f"; {instead}" if instead else ""
+    return UnsupportedOnCpuError(f"{feature} is not supported on the CPU platform{advice}")
 
 
 def refuse_options(owner: str, options: dict[str, object]) -> None:
     """Raise for the first option that is switched on; an option that is off (None, False, 0, empty) is harmless."""
     for name in sorted(options):
         if options[name]:
-            raise UnsupportedOnCpuError(f"{owner}({name}={options[name]!r})")
+            raise unsupported(f"{owner}({name}={options[name]!r})")

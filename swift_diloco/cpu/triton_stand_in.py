@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from swift_diloco.cpu.errors import UnsupportedOnCpuError
+from swift_diloco.cpu.errors import unsupported
 
 VERSION = "3.0.0"
 
@@ -28,7 +28,7 @@ class Placeholder:
         return self
 
     def __call__(self, *_: object, **__: object) -> Any:
-        raise UnsupportedOnCpuError(f"the Triton kernel {self._name}")
+        raise unsupported(f"the Triton kernel {self._name}")
 
     def __mro_entries__(self, bases: tuple[type, ...]) -> tuple[type, ...]:
         return (object,)

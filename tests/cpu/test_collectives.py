@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from swift_diloco.cpu.collectives import _averaging
+from swift_diloco.cpu.collectives import _averaging, _with_listed_splits
 
 WORLD = 4
 
@@ -53,3 +53,18 @@ def test_an_asynchronous_average_is_refused(backend: FakeBackend) -> None:
     with pytest.raises(ValueError, match="asynchronous averaging"):
         _averaging(backend.all_reduce, 1)(torch.tensor([3.0]), op=dist.ReduceOp.AVG, async_op=True)
     assert backend.ops == []
+
+
+def test_split_sizes_given_as_tensors_become_lists() -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    def all_to_all_single(*args: Any, **kwargs: Any) -> None:
+        calls.append((*args[2:], kwargs))
+
+    collective, data = _with_listed_splits(all_to_all_single), torch.zeros(3)
+    collective(data, data, torch.tensor([1, 2]), [3, 0], group=None)
+    collective(data, data, output_split_sizes=torch.tensor([1, 2]), input_split_sizes=None)
+    assert calls == [
+        ([1, 2], [3, 0], {"group": None}),
+        ({"output_split_sizes": [1, 2], "input_split_sizes": None},),
+    ]

@@ -2,13 +2,18 @@
 
 import pytest
 
-from swift_diloco.cpu.errors import UnsupportedOnCpuError, refuse_options
+from swift_diloco.cpu.errors import UnsupportedOnCpuError, refuse_options, unsupported
 
 
 def test_the_message_names_the_feature_and_the_alternative() -> None:
-    error = UnsupportedOnCpuError("fused RoPE", "use --apply_rope_fusion false")
+    error = unsupported("fused RoPE", "use --apply_rope_fusion false")
     assert str(error) == "fused RoPE is not supported on the CPU platform; use --apply_rope_fusion false"
-    assert error.feature == "fused RoPE"
+
+
+def test_an_error_can_be_made_again_with_a_longer_message_as_megatron_does() -> None:
+    error = unsupported("fused RoPE")
+    again = type(error)(f"{error} when instantiating Attention")
+    assert str(again) == "fused RoPE is not supported on the CPU platform when instantiating Attention"
 
 
 def test_options_that_are_off_are_accepted_and_one_that_is_on_is_named() -> None:

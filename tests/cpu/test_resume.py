@@ -72,3 +72,21 @@ def test_a_checkpoint_holds_optimizer_state_only_when_it_is_saved(
     fork_server.run(tiny_project.arguments(tmp_path, train_iters=2, save_steps=2, no_save_optim="true")).check()
     steps = resume(fork_server, tiny_project, tmp_path / "checkpoint-2", 1, tmp_path / "resumed", no_load_optim="true")
     assert [step.iteration for step in steps] == [3, 4, 5, 6, 7, 8]
+
+
+def test_a_checkpoint_written_by_a_helper_process_is_the_same(
+    fork_server: ForkServer, tiny_project: TinyProject, uninterrupted: tuple[int, Path], tmp_path: Path
+) -> None:
+    nproc, folder = uninterrupted
+    arguments = tiny_project.arguments(
+        tmp_path / "saved",
+        train_iters=STEPS,
+        save_steps=SAVED_AT,
+        async_save="true",
+        use_persistent_ckpt_worker="true",
+    )
+    fork_server.run(arguments, nproc).check()
+    assert read_steps(tmp_path / "saved") == read_steps(folder)
+    checkpoint = tmp_path / "saved" / f"checkpoint-{SAVED_AT}"
+    steps = resume(fork_server, tiny_project, checkpoint, nproc, tmp_path / "resumed")
+    assert steps == read_steps(folder)[SAVED_AT:]

@@ -1,4 +1,4 @@
-"""A tiny Qwen3 with random weights, a tokenizer and chat data, made offline in a second; and a command line for them.
+"""A tiny Qwen3 (dense or with experts), random weights, a tokenizer and chat data, made offline; a command line for them.
 
 build() needs transformers and tokenizers; in tests it is called in the fork server, which has them imported.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 VOCABULARY = 512
 HIDDEN = 64
 LAYERS = 4
+EXPERTS = 4
 EXAMPLES = 400
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{m['role']}}\n{{m['content']}}<|im_end|>\n{% endfor %}"
@@ -25,6 +26,7 @@ class TinyProject:
     """The folder that build() fills."""
 
     folder: Path
+    model_type: str = "qwen3"
 
     @property
     def model(self) -> Path:
@@ -40,8 +42,8 @@ class TinyProject:
         Flags that a CPU needs are not here: the CPU platform adds them.
         """
         flags: dict[str, object] = {
-            "model": self.model, "model_type": "qwen3", "template": "qwen3", "dataset": self.data, "tuner_type": "full",
-            "check_model": "false", "finetune": "true", "save_safetensors": "false", "max_length": 128,
+            "model": self.model, "model_type": self.model_type, "template": "qwen3", "dataset": self.data,
+            "tuner_type": "full", "check_model": "false", "finetune": "true", "save_safetensors": "false", "max_length": 128,
             "train_iters": 4, "micro_batch_size": 2, "global_batch_size": 4, "lr": 1e-3, "logging_steps": 1,
             "dataloader_num_workers": 0, "output_dir": output_dir, "add_version": "false",
         }  # fmt: skip
@@ -50,19 +52,19 @@ class TinyProject:
         return [*words, *extra]
 
 
-def build(folder: Path) -> TinyProject:
-    """Write the model, its tokenizer and the data below `folder`; the same bytes every time."""
-    project = TinyProject(folder)
+def build(folder: Path, model_type: str = "qwen3") -> TinyProject:
+    """Write the model, its tokenizer and the data below `folder`; the same bytes every time. `qwen3` or `qwen3_moe`."""
+    project = TinyProject(folder, model_type)
     project.model.mkdir(parents=True, exist_ok=True)
     _write_tokenizer(project.model)
-    _write_model(project.model)
+    _write_model(project.model, model_type)
     _write_data(project.data)
     return project
 
 
 def build_from_command_line() -> None:
-    """For the fork server: `tests.trainer.tiny:build_from_command_line FOLDER`."""
-    build(Path(sys.argv[1]))
+    """For the fork server: `tests.trainer.tiny:build_from_command_line FOLDER [MODEL_TYPE]`."""
+    build(Path(sys.argv[1]), *sys.argv[2:])
 
 
 def _write_tokenizer(folder: Path) -> None:
@@ -88,17 +90,25 @@ def _write_tokenizer(folder: Path) -> None:
     fast.save_pretrained(folder)
 
 
-def _write_model(folder: Path) -> None:
+def _write_model(folder: Path, model_type: str) -> None:
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    config = Qwen3Config(
-        vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=2 * HIDDEN, num_hidden_layers=LAYERS,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=512,
-        tie_word_embeddings=False, bos_token_id=None, pad_token_id=0, eos_token_id=2,
-    )  # fmt: skip
+    common: dict[str, object] = {
+        "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": 2 * HIDDEN, "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512,
+        "tie_word_embeddings": False, "bos_token_id": None, "pad_token_id": 0, "eos_token_id": 2,
+    }  # fmt: skip
+    experts: dict[str, object] = {
+        "num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": HIDDEN, "decoder_sparse_step": 1,
+        "mlp_only_layers": [], "norm_topk_prob": True, "router_aux_loss_coef": 0.0,
+    }  # fmt: skip
     torch.manual_seed(0)
-    Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    if model_type == "qwen3_moe":
+        model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**common, **experts))
+    else:
+        model = Qwen3ForCausalLM(Qwen3Config(**common))
+    model.to(torch.bfloat16).save_pretrained(folder)
 
 
 def _write_data(file: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 
-from swift_diloco.cpu.errors import UnsupportedOnCpuError, refuse_options
+from swift_diloco.cpu.errors import refuse_options, unsupported
 from swift_diloco.cpu.te.linear import WithoutExtraState
 
 # Arguments of Transformer Engine's constructor and forward that choose kernels or describe what the tensors say anyway.
@@ -52,12 +52,12 @@ class DotProductAttention(WithoutExtraState):
         self.attention_dropout, self.softmax_scale = attention_dropout, softmax_scale
         self.attn_mask_type, self._get_tracker = attn_mask_type, get_rng_state_tracker
         if options.pop("cp_group", None) is not None:
-            raise UnsupportedOnCpuError("context parallelism", "use --context_parallel_size 1")
+            raise unsupported("context parallelism", "use --context_parallel_size 1")
         window = options.pop("window_size", None)
         if (None if window is None else tuple(window)) not in _NO_WINDOW:
-            raise UnsupportedOnCpuError(f"sliding-window attention (window_size={window})")
+            raise unsupported(f"sliding-window attention (window_size={window})")
         if options.pop("softmax_type", "vanilla") != "vanilla":
-            raise UnsupportedOnCpuError("softmax_type other than vanilla")
+            raise unsupported("softmax_type other than vanilla")
         refuse_options("DotProductAttention", {k: v for k, v in options.items() if k not in _IGNORED_AT_CREATION})
 
     def forward(
@@ -78,7 +78,7 @@ class DotProductAttention(WithoutExtraState):
                 return self._whole_batch(query_layer, key_layer, value_layer, attention_mask, mask_type)
             if layout == "thd" and offsets is not None:
                 return self._packed((query_layer, key_layer, value_layer), offsets.tolist(), "causal" in mask_type)
-        raise UnsupportedOnCpuError(f"attention layout {layout!r}", "use sbhd, or thd with cu_seqlens_q")
+        raise unsupported(f"attention layout {layout!r}", "use sbhd, or thd with cu_seqlens_q")
 
     def _options(self) -> dict[str, Any]:
         return {"scale": self.softmax_scale, "dropout_p": self.attention_dropout if self.training else 0.0}

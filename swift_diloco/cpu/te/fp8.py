@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any
 
-from swift_diloco.cpu.errors import UnsupportedOnCpuError
+from swift_diloco.cpu.errors import unsupported
 
 _ADVICE = "train in bf16, without --fp8_format, --fp8_recipe, --fp8_param_gather and --fp4_format"
 
@@ -20,7 +20,7 @@ class Recipe:
     """Any FP8 or FP4 scaling recipe: cannot be made on a CPU."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        raise UnsupportedOnCpuError(f"FP8/FP4 recipe {type(self).__name__}", _ADVICE)
+        raise unsupported(f"FP8/FP4 recipe {type(self).__name__}", _ADVICE)
 
 
 class DelayedScaling(Recipe):
@@ -80,12 +80,12 @@ class FP8GlobalStateManager:
 def fp8_autocast(enabled: bool = True, **_: Any) -> AbstractContextManager[None]:
     """A context that does nothing; it may only be entered with `enabled=False`."""
     if enabled:
-        raise UnsupportedOnCpuError("FP8 autocast", _ADVICE)
+        raise unsupported("FP8 autocast", _ADVICE)
     return nullcontext()
 
 
 def fp8_model_init(enabled: bool = True, **_: Any) -> AbstractContextManager[None]:
     """A context that does nothing; it may only be entered with `enabled=False`."""
     if enabled:
-        raise UnsupportedOnCpuError("FP8 parameters", _ADVICE)
+        raise unsupported("FP8 parameters", _ADVICE)
     return nullcontext()

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 
-from swift_diloco.cpu.errors import UnsupportedOnCpuError, refuse_options
+from swift_diloco.cpu.errors import refuse_options, unsupported
 from swift_diloco.cpu.te.linear import LinearOptions, WithoutExtraState
 from swift_diloco.cpu.te.parameters import Initialiser, new_parameter
 
@@ -18,16 +18,18 @@ class GroupedLinear(WithoutExtraState):
         super().__init__()
         parsed = LinearOptions.parse("GroupedLinear", options)
         if parsed.bias:
-            raise UnsupportedOnCpuError("GroupedLinear with a bias", "use experts without bias")
+            raise unsupported("GroupedLinear with a bias", "use experts without bias")
         self.num_gemms, self.in_features, self.out_features = num_gemms, in_features, out_features
         self.use_bias, self.return_bias, self.apply_bias = False, parsed.return_bias, False
         self.parallel_mode, self.tp_size = parsed.parallel_mode, parsed.tp_size
-        self.fp8, self.fp8_meta, self.save_original_input = False, {}, False  # type: bool, dict[str, object], bool
         initialiser = Initialiser(parsed.init_method, parsed.get_rng_state_tracker, parsed.rng_tracker_name)
         for index in range(num_gemms):
             weight = new_parameter((out_features, in_features), parsed.params_dtype, parsed.device)
             initialiser.fill(weight)
             self.register_parameter(f"weight{index}", weight)
+
+    def init_fp8_metadata(self, num_gemms: int = 1) -> None:
+        """Megatron calls it before it loads a checkpoint."""
 
     def forward(
         self, values: torch.Tensor, m_splits: Sequence[int], is_first_microbatch: bool | None = None, **options: Any

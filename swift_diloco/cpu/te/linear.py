@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 
-from swift_diloco.cpu.errors import UnsupportedOnCpuError, refuse_options
+from swift_diloco.cpu.errors import refuse_options, unsupported
 from swift_diloco.cpu.te.norms import normalise
 from swift_diloco.cpu.te.parameters import (
     Initialiser,
@@ -45,6 +45,7 @@ class LinearOptions:
     params_dtype: torch.dtype | None = None
     device: object = "cpu"
     fuse_wgrad_accumulation: bool = False
+    ub_name: str | None = None  # of a buffer for overlapped communication; the overlap itself is refused
 
     @classmethod
     def parse(cls, owner: str, options: dict[str, Any]) -> "LinearOptions":
@@ -52,14 +53,22 @@ class LinearOptions:
         refuse_options(owner, {name: value for name, value in options.items() if name not in known})
         parsed = cls(**known)
         if parsed.fuse_wgrad_accumulation:
-            raise UnsupportedOnCpuError("gradient accumulation fusion", "use --gradient_accumulation_fusion false")
+            raise unsupported("gradient accumulation fusion", "use --gradient_accumulation_fusion false")
         if parsed.parallel_mode not in (None, "column", "row"):
-            raise UnsupportedOnCpuError(f"{owner}(parallel_mode={parsed.parallel_mode!r})", "use column, row or none")
+            raise unsupported(f"{owner}(parallel_mode={parsed.parallel_mode!r})", "use column, row or none")
         return parsed
 
 
 class WithoutExtraState(torch.nn.Module):
-    """A module whose extra state (FP8 scaling factors in Transformer Engine) is there, empty and ignored on load."""
+    """A module whose extra state (FP8 scaling factors in Transformer Engine) is there, empty and ignored on load.
+
+    Megatron reads and sets the attributes on every layer of Transformer Engine, with FP8 or without.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fp8, self.fp8_calibration, self.save_original_input = False, False, False
+        self.fp8_meta: dict[str, object] = {"fp8_checkpoint": False}
 
     def get_extra_state(self) -> torch.Tensor:
         return torch.empty(0, dtype=torch.uint8)
@@ -79,8 +88,6 @@ class Linear(WithoutExtraState):
         self.use_bias, self.return_bias = parsed.bias, parsed.return_bias
         self.in_features = in_features // (parsed.tp_size if parsed.parallel_mode == "row" else 1)
         self.out_features = out_features // (parsed.tp_size if parsed.parallel_mode == "column" else 1)
-        # Megatron reads and sets these on every layer of Transformer Engine, with FP8 or without.
-        self.fp8, self.fp8_meta, self.save_original_input = False, {}, False  # type: bool, dict[str, object], bool
         self._create(parsed)
 
     def _create(self, options: LinearOptions) -> None:
@@ -138,7 +145,7 @@ class LayerNormLinear(Linear):
     def __init__(self, in_features: int, out_features: int, eps: float = 1e-5, **options: Any) -> None:
         normalization = options.pop("normalization", "LayerNorm")
         if normalization not in ("LayerNorm", "RMSNorm"):
-            raise UnsupportedOnCpuError(f"normalization {normalization!r}", "use LayerNorm or RMSNorm")
+            raise unsupported(f"normalization {normalization!r}", "use LayerNorm or RMSNorm")
         zero_centered = bool(options.pop("zero_centered_gamma", False))
         # LoRA switches this on to feed its own first matrix with what the norm gave.
         returns_norm = bool(options.pop("return_layernorm_output", False))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as functional
 
-from swift_diloco.cpu.errors import UnsupportedOnCpuError, refuse_options
+from swift_diloco.cpu.errors import refuse_options, unsupported
 from swift_diloco.cpu.te.parameters import mark_sequence_parallel, new_parameter
 
 
@@ -36,7 +36,7 @@ class _Norm(torch.nn.Module):
         super().__init__()
         size = normalized_shape if hidden_size is None else hidden_size
         if not isinstance(size, int):
-            raise UnsupportedOnCpuError(f"{type(self).__name__} over the shape {size!r}", "use one hidden size")
+            raise unsupported(f"{type(self).__name__} over the shape {size!r}", "use one hidden size")
         self.eps = eps
         self.zero_centered_gamma = bool(options.pop("zero_centered_gamma", False))
         sequence_parallel = bool(options.pop("sequence_parallel", False))

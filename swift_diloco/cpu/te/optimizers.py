@@ -12,7 +12,7 @@ import torch
 from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 
-from swift_diloco.cpu.errors import UnsupportedOnCpuError, refuse_options
+from swift_diloco.cpu.errors import refuse_options, unsupported
 
 # Options of Transformer Engine's FusedAdam that only say how its kernels run.
 _KERNEL_OPTIONS = frozenset({"set_grad_none", "capturable"})
@@ -32,13 +32,13 @@ class FusedAdam(torch.optim.Optimizer):
             "bias_correction": options.pop("bias_correction", True),
         }
         if not defaults["bias_correction"]:
-            raise UnsupportedOnCpuError("FusedAdam(bias_correction=False)")
+            raise unsupported("FusedAdam(bias_correction=False)")
         self._update = adamw if options.pop("adam_w_mode", True) else adam
         for name in ("exp_avg_dtype", "exp_avg_sq_dtype", "master_weight_dtype"):
             if options.pop(name, torch.float32) != torch.float32:
-                raise UnsupportedOnCpuError(f"optimizer state with {name} other than float32")
+                raise unsupported(f"optimizer state with {name} other than float32")
         if options.pop("store_param_remainders", False) and options.get("master_weights"):
-            raise UnsupportedOnCpuError("precision-aware optimizer", "use --use_precision_aware_optimizer false")
+            raise unsupported("precision-aware optimizer", "use --use_precision_aware_optimizer false")
         refuse_options("FusedAdam", {name: value for name, value in options.items() if name not in _KERNEL_OPTIONS})
         super().__init__(params, defaults)
 

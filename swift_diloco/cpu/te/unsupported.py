@@ -4,20 +4,20 @@ from typing import Any
 
 import torch
 
-from swift_diloco.cpu.errors import UnsupportedOnCpuError
+from swift_diloco.cpu.errors import unsupported
 
 
 def unsupported_class(feature: str, instead: str = "") -> type:
     """A class that can be named and asked about with isinstance; making an object of it raises."""
 
     def __init__(self: object, *_: object, **__: object) -> None:
-        raise UnsupportedOnCpuError(feature, instead)
+        raise unsupported(feature, instead)
 
     return type(feature.rsplit(" ", 1)[-1], (), {"__init__": __init__, "__doc__": f"Stands for {feature}; refuses."})
 
 
 def apply_rotary_pos_emb(*_: object, **__: object) -> torch.Tensor:
-    raise UnsupportedOnCpuError("fused RoPE", "use --apply_rope_fusion false")
+    raise unsupported("fused RoPE", "use --apply_rope_fusion false")
 
 
 class SplitAlongDim:

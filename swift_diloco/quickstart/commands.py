@@ -40,8 +40,6 @@ class Recipe:
     learning_rate: float = 3e-3
     sync_every_steps: int = 12
     fragments: int = 4
-    merge: str = "avg"
-    """Measured after 240 steps, held-out loss (one island alone: 5.03): avg 4.93, rda 5.00 with H = 6, 12 and 24."""
     align: str = "carry"
     """Steps made while a merge is under way count: on a busy machine that is up to 25, which overwrite would lose."""
 
@@ -119,7 +117,6 @@ def syncer_arguments(recipe: Recipe) -> str:
         "quorum": recipe.islands,
         "sync-every-steps": recipe.sync_every_steps,
         "fragments": recipe.fragments,
-        "merge": recipe.merge,
         "align": recipe.align,
     }
     return shlex.join([word for name, value in flags.items() for word in (f"--{name}", str(value))])

@@ -10,7 +10,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
+from swift_diloco.core.layout import FragmentPlan
 from swift_diloco.core.messages import ValueName
+
+
+class AnchorRecord(msgspec.Struct, frozen=True):
+    """What a checkpoint remembers of one fragment. A record written by hand may leave the digest empty."""
+
+    version: int
+    digest: str = ""
+    steps: int = 0
+    tokens: int = 0
+    spent: bool = False
+    push: str = ""
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What an island that resumes from a checkpoint brings to its first Welcome."""
+
+    run: str
+    """Empty: not compared."""
+    plan: FragmentPlan
+    anchors: tuple[AnchorRecord | None, ...]
+    with_values: bool
+    """The anchor values were saved too, so local progress can be carried onto a newer value."""
 
 
 @dataclass
@@ -83,6 +109,28 @@ class Anchor:
     def _free(self) -> None:
         self.push, self.spent, self.settled = None, False, True
         self.pushed_steps, self.pushed_tokens = 0, 0
+
+    def record(self) -> AnchorRecord | None:
+        """For the checkpoint; None where there is no anchor."""
+        if self.name is None:
+            return None
+        return AnchorRecord(self.name.version, self.name.digest, self.steps, self.tokens, self.spent, self.push or "")
+
+    @classmethod
+    def remembered(cls, fragment: int, record: AnchorRecord | None) -> Anchor:
+        """The anchor of a resumed island; whether it is spent is told by Welcome, not by the record."""
+        if record is None:
+            return cls()
+        return cls(ValueName(fragment, record.version, record.digest), record.steps, record.tokens)
+
+    def is_same(self, name: ValueName) -> bool:
+        """Whether a published value is this anchor's: version and digest, where both are known.
+
+        The digest alone does not do: an outer step may leave every bit as it was, and is an install all the same.
+        """
+        if self.name is None or self.name.version != name.version:
+            return False
+        return self.name.digest == name.digest or not (self.name.digest and name.digest)
 
     def validate(self) -> None:
         assert self.name is not None or (self.steps == 0 and not self.spent), self

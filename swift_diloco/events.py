@@ -25,6 +25,8 @@ class Align(Enum):
     CARRY = "carry"
     """Global + (local − what was captured): progress since the capture is kept, what was pushed is in the global
     value."""
+    KEEP = "keep"
+    """The value is the anchor of a resumed island: local values stay bit for bit, only the anchor is set."""
     ANCHOR = "anchor"
     """The value is the anchor the island holds: written again without a download."""
 
@@ -156,7 +158,22 @@ class ForgetUpload:
 
 @dataclass(frozen=True)
 class StopTraining:
-    """This boundary is the last: end training in the trainer's own way."""
+    """This boundary is the last: end training in the trainer's own way. Not `final`: without waiting for a final cut."""
+
+    reason: str
+    final: bool = True
+
+
+@dataclass(frozen=True)
+class SaveNow:
+    """Have the trainer write a checkpoint at this boundary."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Abort:
+    """An operator ends the island at once; the same error on all ranks."""
 
     reason: str
 
@@ -187,6 +204,8 @@ Effect = (
     | Capture
     | ForgetUpload
     | StopTraining
+    | SaveNow
+    | Abort
     | Fail
     | Log
 )

@@ -7,7 +7,7 @@ All arithmetic is elementwise float32, one rounding per operation, so it gives t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +38,15 @@ class AnchorStore:
         self._anchors: dict[int, Values] = {}
         self._captured: dict[int, Values] = {}
 
+    def adopt(self, anchors: Mapping[int, Values]) -> None:
+        """Anchor values read from a checkpoint."""
+        self._anchors.update(anchors)
+
+    @property
+    def anchors(self) -> Mapping[int, Values]:
+        """Every anchor, by fragment; not to be changed."""
+        return self._anchors
+
     def anchor(self, fragment: int) -> Values:
         """The raw global values last installed."""
         return self._anchors[fragment]
@@ -63,10 +72,11 @@ class AnchorStore:
 
     def install(self, arrivals: Sequence[Arrival]) -> None:
         """Write values into the model in one go; each becomes its fragment's anchor. Collective over the ranks."""
-        written = {arrival.fragment: self._aligned(arrival) for arrival in arrivals}
-        self._model.write({fragment: tensor_of(values) for fragment, values in written.items()})
+        written = {a.fragment: self._aligned(a) for a in arrivals if a.align is not Align.KEEP}
+        if written:
+            self._model.write({fragment: tensor_of(values) for fragment, values in written.items()})
         for arrival in arrivals:
-            blended = written[arrival.fragment]
+            blended = written.get(arrival.fragment, arrival.values)
             if blended is not arrival.values:
                 self._buffers.give(blended)
             self._captured.pop(arrival.fragment, None)

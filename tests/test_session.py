@@ -32,7 +32,8 @@ from swift_diloco.core.messages import (
     Welcome,
 )
 from swift_diloco.events import Align, Capture, Install, Tell
-from swift_diloco.session import REDIAL_S, REFUSED_REDIAL_S, Membership, Session, Stage
+from swift_diloco.session import REDIAL_S, REFUSED_REDIAL_S, Session
+from swift_diloco.states import Membership, Profile, Stage
 
 PLAN = FragmentPlan(((0,), (1,)))
 CONTRACT = Contract(sync_every_steps=3, island_lease_s=60.0)
@@ -43,7 +44,7 @@ class World:
     """A session and the syncer's side of its conversation."""
 
     def __init__(self, contract: Contract = CONTRACT) -> None:
-        self.session = Session(island=1, life="life")
+        self.session = Session(Profile(island=1, life="life"))
         self.contract = contract
         self.now = 0.0
         self.feed(events.Started())
@@ -102,7 +103,7 @@ def published(name: ValueName) -> Published:
 
 
 def test_start_dials_without_the_layout_and_sends_it_when_wanted() -> None:
-    session = Session(island=0, life="x")
+    session = Session(Profile(island=0, life="x"))
     assert session.handle(events.Started(), now=0.0) == [events.Dial("x.1", False)]
     wanted = events.Heard(LayoutWanted("s1", "x.1"))
     assert session.handle(wanted, now=0.0) == [events.Dial("x.2", True)]
@@ -310,7 +311,8 @@ def test_a_redial_that_missed_a_version_keeps_unpushed_progress() -> None:
     world.feed(events.LinkLost())
     v5 = ValueName(0, 5, "a5")
     world.hear(world.welcome((v5, V0[1]), life=2))
-    assert world.boundary(v5) == [Install(v5, Align.SHIFT)]
+    summary = "global values of 2 fragments: 1 kept, 1 shifted, 0 overwritten, 0 missing"
+    assert world.boundary(v5) == [Install(v5, Align.SHIFT), events.Log("info", summary)]
     assert world.session.anchors[0].steps == 1
 
 
@@ -391,3 +393,15 @@ def test_an_island_that_joins_after_the_final_cut_takes_it_and_stops() -> None:
     assert world.boundary() == [events.StopTraining("the run is finished")]
     assert world.feed(events.LastStepReached()) == [Tell(Done("s1", "g1", 0))]
     assert world.boundary() == [Tell(CutInstalled("s1", "g1"))]
+
+
+def test_a_new_version_with_the_same_bits_is_an_install_like_any_other() -> None:
+    world = World().training()
+    world.pull()
+    for _ in range(3):
+        world.step()
+    world.boundary()
+    unchanged = ValueName(0, 1, "a0")
+    world.hear(published(unchanged))
+    assert world.boundary(unchanged) == [Install(unchanged, Align.OVERWRITE)]
+    assert not world.session.anchors[0].spent

@@ -139,7 +139,7 @@ def main() -> int:
     island = FakeIsland(job, on_step)
     island.run()
     sample = {name: float(tensor.flat[0]) for name, tensor in island.tensors.items()}
-    traffic = [i._bulk.traffic for i in island.islands if i._bulk is not None]
+    traffic = [i.performer.traffic for i in island.islands]
     print(
         json.dumps(
             {

@@ -1,0 +1,253 @@
+"""What an island holds of the global model and what it will install: anchors, wanted values, and how each is aligned.
+
+Pure. Carries the three tables of the design: the ordinary install, the resume after a restart (by what a checkpoint
+remembers) and the redial of a running island. The session asks; the shell downloads and writes.
+
+The tables in one rule, for the first value of a fragment that is seen after a Welcome:
+
+* the anchor is *same*: nothing is written; where the anchor's values are unknown (a record without saved anchors) they
+are
+  downloaded, and only become the anchor;
+* a delta from the anchor is held by the syncer: it may be in the value already, so local progress is not carried onto
+it;
+* else, where the anchor's values are known, local progress is shifted onto the new value;
+* else the value overwrites the local ones.
+
+Invariants: a fragment is pending under one name only; counters survive exactly where local progress does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from swift_diloco.anchors import Anchor, AnchorRecord, Remembered
+from swift_diloco.core.layout import FragmentPlan
+from swift_diloco.core.messages import Contract, ValueName, Welcome
+from swift_diloco.events import Align, Bind, Effect, Install, Log, NameAnchor
+
+
+class Holdings:
+    """See the module."""
+
+    def __init__(self, remembered: Remembered | None = None) -> None:
+        self.plan: FragmentPlan | None = None
+        self.run = ""
+        self.anchors: list[Anchor] = []
+        self.pending: dict[int, ValueName] = {}
+        self._remembered = remembered
+        self._unmet: set[int] = set()
+        """Fragments of which no value was seen since the Welcome."""
+        self._how: dict[int, Align] = {}
+        """Pending first values whose alignment a table has decided."""
+        self._resumed: set[int] = set()
+        """Fragments whose anchor comes from a record and was not met yet."""
+        self._values_known = True
+        """Whether the values of the resumed anchors were saved."""
+        self._written_final: set[int] = set()
+        self._tally: Counter[str] = Counter()
+        self._summarized = True
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    @property
+    def missing(self) -> int:
+        """Fragments that never had a global value, or have one from a record only, which no syncer has confirmed."""
+        nameless = {f for f, anchor in enumerate(self.anchors) if anchor.name is None}
+        return len(nameless | self._resumed)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every fragment stands on a value of this syncer."""
+        return self.plan is not None and not self.missing
+
+    @property
+    def resumed(self) -> bool:
+        """Whether anchors from a record still wait for the syncer's values."""
+        return bool(self._resumed)
+
+    def wanted(self) -> tuple[ValueName, ...]:
+        """Values to install once every rank has staged them, in fragment order."""
+        return tuple(self.pending[fragment] for fragment in sorted(self.pending))
+
+    def valued(self) -> list[ValueName]:
+        """The anchors whose values are here, so that they need no download."""
+        known = (f for f in range(len(self.anchors)) if self._values_known or f not in self._resumed)
+        return [name for f in known if (name := self.anchors[f].name) is not None]
+
+    def spent(self) -> set[int]:
+        """Fragments from whose anchor the syncer holds, or may hold, a delta."""
+        return {fragment for fragment, anchor in enumerate(self.anchors) if anchor.spent}
+
+    def records(self) -> tuple[AnchorRecord | None, ...]:
+        """For the checkpoint, in fragment order."""
+        return tuple(anchor.record() for anchor in self.anchors)
+
+    def validate(self) -> None:
+        for fragment, anchor in enumerate(self.anchors):
+            anchor.validate()
+            assert self.pending.get(fragment) is None or self.pending[fragment].fragment == fragment
+        assert self._how.keys() <= self.pending.keys(), (self._how, self.pending)
+        assert self.plan is None or len(self.anchors) == len(self.plan)
+
+    # -- joining -------------------------------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """The generation is over: what was wanted is void, what is held stays."""
+        self.pending.clear()
+        self._how.clear()
+
+    def welcomed(self, message: Welcome) -> list[Effect]:
+        """Take the syncer's fragments, its view of this island's anchors, and its present values."""
+        effects: list[Effect] = []
+        if message.plan != self.plan:
+            effects += self._begin(message)
+        self.run = message.run or self.run
+        self._settle(message)
+        self.pending.clear()
+        self._how.clear()
+        self._unmet = set(range(len(self.anchors)))
+        self._tally.clear()
+        self._summarized = False
+        for name in message.values:
+            effects += self._meet(name)
+        return effects
+
+    def _begin(self, message: Welcome) -> list[Effect]:
+        self.plan = message.plan
+        self.anchors = [Anchor() for _ in message.plan.fragments]
+        remembered, self._remembered = self._remembered, None
+        bind = Bind(message.plan)
+        if remembered is None:
+            return [bind]
+        if remembered.run and message.run and remembered.run != message.run:
+            return [bind, _cold(f"the record is of run {remembered.run}, the syncer's run is {message.run}")]
+        if remembered.plan != message.plan:
+            return [bind, _cold("the record is of other fragments than the syncer's")]
+        self.run = remembered.run
+        self.anchors = [Anchor.remembered(f, record) for f, record in enumerate(remembered.anchors)]
+        self._resumed = {f for f, anchor in enumerate(self.anchors) if anchor.name is not None}
+        self._values_known = remembered.with_values
+        return [bind]
+
+    def _settle(self, message: Welcome) -> None:
+        """A push of unknown fate is settled by what the syncer holds; anchors it has forgotten count as held."""
+        for fragment, anchor in enumerate(self.anchors):
+            if anchor.name is None:
+                continue
+            forgotten = fragment < len(message.held_floor) and anchor.name.version < message.held_floor[fragment]
+            held = any(held.fragment == fragment and anchor.is_same(held) for held in message.held)
+            anchor.told(held or forgotten)
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def published(self, name: ValueName, run: str) -> list[Effect]:
+        """A value was announced: meet it if it is the first of its fragment, else want it."""
+        fragment = name.fragment
+        self.run = run or self.run
+        if fragment in self._unmet or self._how.get(fragment) is Align.KEEP:
+            self.pending.pop(fragment, None)
+            self._how.pop(fragment, None)
+            return self._meet(name)
+        if not self.anchors[fragment].is_same(name):
+            self.pending[fragment] = name
+            return []
+        self.pending.pop(fragment, None)
+        if self._how.pop(fragment, None) is not None:
+            self._met(fragment, "kept")
+        return []
+
+    def provided(self, name: ValueName, run: str) -> list[Effect]:
+        """The initial value this island uploaded has a name now: its anchor bears it, and nothing is written."""
+        anchor = self.anchors[name.fragment]
+        self.run = run or self.run
+        if anchor.name is None or (name.fragment in self._resumed and not self._values_known):
+            anchor.installed(name)  # the local values themselves were uploaded: no progress is left on top of them
+        else:
+            anchor.renamed(name)
+        self._met(name.fragment, "kept")
+        return [NameAnchor(name)]
+
+    def final_cut(self, values: tuple[ValueName, ...]) -> None:
+        """The values to end with: those not held are wanted, and overwrite."""
+        self._written_final.clear()
+        self._unmet.clear()
+        self.pending = {n.fragment: n for n in values if not self._holds_values_of(n)}
+        self._how = dict.fromkeys(self.pending, Align.OVERWRITE)
+        self._resumed &= self.pending.keys()
+
+    def left_to_write(self, values: tuple[ValueName, ...]) -> list[Effect]:
+        """The parts of the final cut that are held as anchors and were not written by an install of it."""
+        return [Install(n, Align.ANCHOR) for n in sorted(values) if n.fragment not in self._written_final]
+
+    def _holds_values_of(self, name: ValueName) -> bool:
+        unknown = name.fragment in self._resumed and not self._values_known
+        return self.anchors[name.fragment].is_same(name) and not unknown
+
+    def _meet(self, name: ValueName) -> list[Effect]:
+        fragment, anchor = name.fragment, self.anchors[name.fragment]
+        self._unmet.discard(fragment)
+        if self._holds_values_of(name):
+            anchor.renamed(name)
+            self._met(fragment, "kept")
+            return [NameAnchor(name)]
+        self.pending[fragment] = name
+        resumed = fragment in self._resumed
+        if anchor.is_same(name):
+            self._how[fragment] = Align.KEEP
+        elif anchor.name is None or (resumed and (anchor.spent or not self._values_known)):
+            self._how[fragment] = Align.OVERWRITE
+        elif not anchor.spent:
+            self._how[fragment] = Align.SHIFT
+        else:
+            self._tally["overwritten"] += 1
+        return []
+
+    def _met(self, fragment: int, how: str) -> None:
+        self._unmet.discard(fragment)
+        self._resumed.discard(fragment)
+        self._tally[how] += 1
+
+    def install(self, name: ValueName, contract: Contract) -> Install:
+        """The install of a staged value, with the anchor's counters brought up to it."""
+        fragment, anchor = name.fragment, self.anchors[name.fragment]
+        del self.pending[fragment]
+        how = self._how.pop(fragment, None)
+        if how is not None:
+            return self._install_first(name, how)
+        if contract.align == "carry":
+            if not anchor.spent:
+                anchor.rebased(name)
+                return Install(name, Align.SHIFT)
+            if anchor.push is not None:
+                anchor.carried(name)
+                return Install(name, Align.CARRY)
+        anchor.installed(name)
+        if contract.align == "blend":
+            return Install(name, Align.BLEND, contract.alpha)
+        return Install(name, Align.OVERWRITE)
+
+    def _install_first(self, name: ValueName, how: Align) -> Install:
+        anchor = self.anchors[name.fragment]
+        if how is Align.KEEP:
+            anchor.renamed(name)
+        elif how is Align.SHIFT:
+            anchor.rebased(name)
+        else:
+            anchor.installed(name)
+            self._written_final.add(name.fragment)
+        self._met(name.fragment, {Align.KEEP: "kept", Align.SHIFT: "shifted"}.get(how, "overwritten"))
+        return Install(name, how)
+
+    def summary(self, *, waiting_ended: bool = False) -> list[Effect]:
+        """One line, once: what became of the fragments; when all are met, or when the wait for them ended."""
+        open_ones = self._unmet | self._how.keys()
+        if self._summarized or (open_ones and not waiting_ended):
+            return []
+        self._summarized = True
+        kept, shifted, overwritten = (self._tally[what] for what in ("kept", "shifted", "overwritten"))
+        counts = f"{kept} kept, {shifted} shifted, {overwritten} overwritten, {len(open_ones)} missing"
+        return [Log("info", f"global values of {len(self.anchors)} fragments: {counts}")]
+
+
+def _cold(reason: str) -> Log:
+    return Log("warning", f"cold start, local values will be overwritten: {reason}")

@@ -1,0 +1,201 @@
+"""What a rank does when its session says so: the links, the anchors and the model of one rank.
+
+Performs effects; decides nothing and never waits for the network. Effects that end or pause the training are the
+island's.
+Invariant: all installs of one boundary are written into the model in one go, before the boundary's other effects.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from swift_diloco import events
+from swift_diloco.buffers import HostBuffers
+from swift_diloco.bulk import BulkLink, Pass, Traffic
+from swift_diloco.core.errors import DilocoError
+from swift_diloco.core.layout import Box, FragmentPlan, Layout, PieceMap
+from swift_diloco.core.messages import Hello, IslandMessage, ValueName
+from swift_diloco.link import ControlLink
+from swift_diloco.model import ModelPieces
+from swift_diloco.resume import Resumed
+from swift_diloco.session import Session
+from swift_diloco.states import Stage
+from swift_diloco.values import AnchorStore, Arrival
+
+logger = logging.getLogger("swift_diloco")
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What an island tells of itself in every Hello."""
+
+    island: int
+    instance: str
+    start_step: int
+    layout: Layout
+    boxes: tuple[Box, ...]
+    """This rank's."""
+    owners: int
+    """Ranks of the island that own pieces; known on rank 0."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """This rank's links: control on rank 0, bulk where it owns pieces."""
+
+    control: ControlLink | None
+    bulk: BulkLink | None
+    buffers: HostBuffers
+    """Shared with the bulk link."""
+
+
+class Performer:
+    """See the module."""
+
+    def __init__(
+        self, session: Session, model: ModelPieces, links: Links, about: Introduction, resumed: Resumed
+    ) -> None:
+        self._session = session
+        self._model = model
+        self._control, self._bulk = links.control, links.bulk
+        self._about = about
+        self._resumed = resumed
+        self._buffers = links.buffers
+        self.pieces: PieceMap | None = None
+        self.values: AnchorStore | None = None
+
+    # -- for the vote --------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise what went wrong in a link's thread."""
+        for link in (self._control, self._bulk):
+            if link is not None:
+                link.check()
+
+    def reserve(self, wanted: Sequence[ValueName]) -> list[bool]:
+        """For each wanted value, whether this rank has all its pieces of it; they stay until taken or released."""
+        return [self._bulk is None or self._bulk.reserve(name) for name in wanted]
+
+    def release(self, name: ValueName) -> None:
+        """Another rank does not have the value yet."""
+        if self._bulk is not None:
+            self._bulk.release(name)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Payload bytes moved by this rank."""
+        return self._bulk.traffic if self._bulk is not None else Traffic()
+
+    # -- effects -------------------------------------------------------------------------------------------------------
+
+    def perform(self, effects: Sequence[events.Effect]) -> None:
+        """In order, installs first."""
+        installs = [effect for effect in effects if isinstance(effect, events.Install)]
+        if installs:
+            self._install(installs)
+        for effect in effects:
+            self._perform(effect)
+
+    def _perform(self, effect: events.Effect) -> None:
+        match effect:
+            case events.Dial(nonce, with_layout):
+                self.tell(self._hello(nonce, with_layout))
+            case events.Bind(plan):
+                self._bind(plan)
+            case events.Introduce(session, generation, token):
+                self._introduce(Pass(session, generation, token))
+            case events.Tell(message):
+                self.tell(message)
+            case events.ProvideInit(uploads):
+                self._provide_init(uploads)
+            case events.NameAnchor(name):
+                if self._bulk is not None:
+                    self._bulk.holds(name)
+            case events.Capture(push, fragment):
+                self._capture(push, fragment)
+            case events.ForgetUpload(push, arrived):
+                self._forget(push, arrived)
+            case events.Log(level, text):
+                self.log(level, text)
+            case _:
+                pass  # installs are written already; what ends or pauses the training is the island's
+
+    def tell(self, message: IslandMessage) -> None:
+        """Send a control message (rank 0)."""
+        if self._control is not None:
+            self._control.send(message)
+
+    def log(self, level: str, text: str) -> None:
+        """Tell people (rank 0)."""
+        if self._control is not None:
+            logger.log(logging.getLevelName(level.upper()), "island %d: %s", self._about.island, text)
+
+    def _hello(self, nonce: str, with_layout: bool) -> Hello:
+        about = self._about
+        return Hello(
+            island=about.island,
+            nonce=nonce,
+            fingerprint=about.layout.fingerprint,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            instance=about.instance,
+            step=max(about.start_step, self._session.step),
+            ranks=about.owners,
+            layout=about.layout if with_layout else None,
+            running=self._session.stage is not Stage.WAITING_FOR_CUT,
+        )
+
+    def _bind(self, plan: FragmentPlan) -> None:
+        self.pieces = PieceMap(self._about.layout, plan, self._about.boxes)
+        self._model.bind(self.pieces)
+        self.values = AnchorStore(self._model, self.pieces, self._buffers)
+        self.values.adopt(self._resumed.anchors_for(plan))
+        if self._bulk is not None:
+            self._bulk.bind(self.pieces)
+
+    def _introduce(self, granted: Pass) -> None:
+        if self._bulk is not None:
+            holdings = self._session.holdings
+            self._bulk.introduce(granted, self._session.contract, holdings.valued(), holdings.spent())
+        if self._control is not None:
+            self._control.joined(granted.session, granted.generation)
+
+    @property
+    def _store(self) -> AnchorStore:
+        if self.values is None:
+            raise DilocoError("the fragments are not known yet")  # the session binds before anything else
+        return self.values
+
+    def _provide_init(self, uploads: tuple[str, ...]) -> None:
+        if self._bulk is not None:
+            self._bulk.provides_init()
+        for fragment, upload in enumerate(uploads):
+            values = self._store.anchor_here(fragment)
+            if self._bulk is not None and values.size:
+                self._bulk.offer(upload, values)
+
+    def _capture(self, push: str, fragment: int) -> None:
+        delta = self._store.capture(fragment, keep=self._session.contract.align == "carry")
+        if self._bulk is not None and delta.size:
+            self._bulk.offer(push, delta, fragment)
+
+    def _forget(self, push: str, arrived: bool) -> None:
+        values = self._bulk.forget(push, counted=arrived) if self._bulk is not None else None
+        if values is not None and arrived:
+            self._store.free(values)
+
+    def _install(self, installs: Sequence[events.Install]) -> None:
+        arrivals = []
+        for install in installs:
+            fragment = install.name.fragment
+            if install.align is events.Align.ANCHOR or self._bulk is None:
+                values = self._store.anchor_here(fragment)
+            else:
+                values = self._bulk.take(install.name)
+            arrivals.append(Arrival(fragment, values, install.align, install.alpha))
+        self._store.install(arrivals)
+        self.log("debug", "installed " + ", ".join(f"{i.name.fragment}@{i.name.version}" for i in installs))

@@ -1,0 +1,203 @@
+"""The sync record beside a trainer checkpoint: which global values the model stood on, and what was done since.
+
+`diloco_record.json` is written last and atomically, so a checkpoint either has a whole record or none (a cold start).
+With
+`save_anchors` each rank's anchor values lie beside it in safetensors files, keyed by tensor name and box, so that an
+island
+with another parallel layout can read them. Every file is checked by size and checksum when read; nothing is unpickled.
+
+Knows no session and no trainer. A record that cannot be used is an `UnusableRecord` whose text says why; the caller
+treats it
+as none and tells so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import xxhash
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from swift_diloco.anchors import AnchorRecord
+from swift_diloco.buffers import Values
+from swift_diloco.core.errors import DilocoError
+from swift_diloco.core.layout import Box, FragmentPlan, Layout, PieceMap
+from swift_diloco.core.messages import Contract
+
+RECORD_FORMAT = 1
+"""Raised with every change that an older version would misread."""
+
+RECORD_FILE = "diloco_record.json"
+ANCHORS_FILE = "diloco_anchors_{rank:05d}.safetensors"
+
+RECORD_BYTES_MAX = 64 * 1024 * 1024
+"""Largest record read: thousands of fragments and files fit a hundred times over."""
+
+READ_BYTES = 8 * 1024 * 1024
+"""A file is checksummed in blocks of this size."""
+
+
+class UnusableRecord(DilocoError):
+    """A record, or the anchors beside it, cannot be used. The text says which and why."""
+
+
+class AnchorFile(msgspec.Struct, frozen=True, array_like=True):
+    """One rank's saved anchors: file name, size in bytes, xxh3-128 of the file (hex)."""
+
+    name: str
+    size: int
+    checksum: str
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of `diloco_record.json`. Empty or missing run, layout and contract are not compared."""
+
+    format: int
+    iteration: int
+    island: int = 0
+    run: str = ""
+    layout: str = ""
+    contract: Contract | None = None
+    plan: FragmentPlan
+    fragments: tuple[AnchorRecord | None, ...]
+    anchors: tuple[AnchorFile, ...] = ()
+
+
+def write_record(folder: Path, record: Record) -> None:
+    """Write the record atomically: temporary file, fsync, rename, fsync of the folder."""
+    data = msgspec.json.format(msgspec.json.encode(record), indent=1)
+    temporary = folder / f".{RECORD_FILE}.{os.getpid()}"
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / RECORD_FILE)
+    _sync_folder(folder)
+
+
+def read_record(folder: Path, *, iteration: int, layout: str) -> Record:
+    """The record of a checkpoint at `iteration` of a model with this layout fingerprint. Raises `UnusableRecord`."""
+    path = folder / RECORD_FILE
+    try:
+        if path.stat().st_size > RECORD_BYTES_MAX:
+            raise UnusableRecord(f"{path} is larger than {RECORD_BYTES_MAX} bytes")
+        record = msgspec.json.decode(path.read_bytes(), type=Record)
+    except FileNotFoundError:
+        raise UnusableRecord(f"there is no {RECORD_FILE} in {folder}") from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise UnusableRecord(f"{path} cannot be read: {error}") from None
+    if record.format != RECORD_FORMAT:
+        raise UnusableRecord(f"{path} has format {record.format}; this version reads format {RECORD_FORMAT}")
+    if record.iteration != iteration:
+        raise UnusableRecord(f"{path} is of iteration {record.iteration}, the checkpoint of iteration {iteration}")
+    if record.layout and record.layout != layout:
+        raise UnusableRecord(f"{path} is of another model: layout {record.layout}, here {layout}")
+    if len(record.fragments) != len(record.plan):
+        raise UnusableRecord(f"{path} names {len(record.fragments)} anchors for {len(record.plan)} fragments")
+    return record
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Anchor values
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def write_anchors(folder: Path, rank: int, pieces: PieceMap, anchors: Mapping[int, Values]) -> AnchorFile | None:
+    """Write this rank's anchors (fragment -> stream); None where the rank owns nothing."""
+    tensors = {
+        _key(pieces.layout, box): part.reshape(box.shape)
+        for fragment, stream in anchors.items()
+        for box, part in _parts(pieces, fragment, stream)
+    }
+    if not tensors:
+        return None
+    path = folder / ANCHORS_FILE.format(rank=rank)
+    temporary = folder / f".{path.name}.{os.getpid()}"
+    save_file(tensors, temporary)
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    written = AnchorFile(path.name, temporary.stat().st_size, _file_checksum(temporary))
+    temporary.replace(path)
+    _sync_folder(folder)
+    return written
+
+
+def read_anchors(folder: Path, files: Sequence[AnchorFile], pieces: PieceMap) -> dict[int, Values]:
+    """This rank's anchors by fragment, put together from files of any parallel layout. Raises `UnusableRecord`."""
+    streams = {f: np.empty(pieces.elements(f), dtype=np.float32) for f in range(len(pieces.plan))}
+    wanted: dict[str, list[tuple[Box, Values]]] = {}
+    for fragment, stream in streams.items():
+        for box, part in _parts(pieces, fragment, stream):
+            wanted.setdefault(pieces.layout.tensors[box.tensor].name, []).append((box, part.reshape(box.shape)))
+    covered = 0
+    for file in files:
+        covered += _copy_overlaps(folder / file.name, file, wanted)
+    missing = sum(stream.size for stream in streams.values()) - covered
+    if missing:
+        raise UnusableRecord(f"the anchors in {folder} lack {missing} of this rank's elements")
+    return streams
+
+
+def _copy_overlaps(path: Path, file: AnchorFile, wanted: Mapping[str, Iterable[tuple[Box, Values]]]) -> int:
+    """Copy what a file has of the wanted boxes; returns how many elements that was."""
+    copied = 0
+    try:
+        if path.stat().st_size != file.size:
+            raise UnusableRecord(f"{path} has {path.stat().st_size} bytes; expected {file.size}")
+        with safe_open(path, framework="numpy") as tensors:
+            checked = False
+            for key in tensors.keys():  # noqa: SIM118 (not a dict)
+                name, start, shape = _parse_key(key)
+                for box, out in wanted.get(name, ()):
+                    low = [max(a, b) for a, b in zip(start, box.start, strict=True)]
+                    high = [min(a + n, b + m) for a, n, b, m in zip(start, shape, box.start, box.shape, strict=True)]
+                    if any(lo >= hi for lo, hi in zip(low, high, strict=True)):
+                        continue
+                    if not checked and _file_checksum(path) != file.checksum:
+                        raise UnusableRecord(f"{path} is damaged: its checksum is not {file.checksum}")
+                    checked = True
+                    source = tuple(slice(lo - s, hi - s) for lo, hi, s in zip(low, high, start, strict=True))
+                    target = tuple(slice(lo - s, hi - s) for lo, hi, s in zip(low, high, box.start, strict=True))
+                    out[target] = tensors.get_slice(key)[source]
+                    copied += int(np.prod([hi - lo for lo, hi in zip(low, high, strict=True)]))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise UnusableRecord(f"{path} cannot be read: {error}") from None
+    return copied
+
+
+def _parts(pieces: PieceMap, fragment: int, stream: Values) -> Iterable[tuple[Box, Values]]:
+    position = 0
+    for box in pieces.fragment_boxes(fragment):
+        yield box, stream[position : position + box.elements]
+        position += box.elements
+
+
+def _key(layout: Layout, box: Box) -> str:
+    """`name|start|shape`, numbers separated by commas."""
+    return "|".join([layout.tensors[box.tensor].name, ",".join(map(str, box.start)), ",".join(map(str, box.shape))])
+
+
+def _parse_key(key: str) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    name, start, shape = key.rsplit("|", 2)
+    return name, tuple(int(n) for n in start.split(",") if n), tuple(int(n) for n in shape.split(",") if n)
+
+
+def _file_checksum(path: Path) -> str:
+    hasher = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while block := file.read(READ_BYTES):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

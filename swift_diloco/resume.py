@@ -1,0 +1,115 @@
+"""Reading and writing the sync record as one island: collective over its ranks, and what cannot be used is told once.
+
+The record is rank 0's; each rank has its own anchors. All ranks come to the same result: if one rank's anchors cannot
+be
+used, none are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from swift_diloco.anchors import Remembered
+from swift_diloco.buffers import Values
+from swift_diloco.core.layout import Box, FragmentPlan, Layout, PieceMap
+from swift_diloco.model import RankGroup
+from swift_diloco.record import (
+    AnchorFile,
+    Record,
+    UnusableRecord,
+    read_anchors,
+    read_record,
+    write_anchors,
+    write_record,
+)
+
+logger = logging.getLogger("swift_diloco")
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What a checkpoint gave this rank."""
+
+    remembered: Remembered | None = None
+    anchors: Mapping[int, Values] = field(default_factory=dict)
+
+    def anchors_for(self, plan: FragmentPlan) -> Mapping[int, Values]:
+        """The anchors, if they are of these fragments."""
+        return self.anchors if self.remembered is not None and self.remembered.plan == plan else {}
+
+
+NOTHING_RESUMED = Resumed()
+
+
+@dataclass(frozen=True)
+class SavedRank:
+    """What one rank has to save."""
+
+    group: RankGroup
+    pieces: PieceMap
+    anchors: Mapping[int, Values]
+    """Empty: anchors are not saved."""
+
+
+def resume(folder: Path | None, step: int, layout: Layout, boxes: tuple[Box, ...], group: RankGroup) -> Resumed:
+    """The record in a loaded checkpoint (None: a fresh start), with this rank's anchors if every rank has them."""
+    if folder is None:
+        return NOTHING_RESUMED
+    record = _shared_record(folder, step, layout, group)
+    if record is None:
+        return NOTHING_RESUMED
+    anchors: Mapping[int, Values] = {}
+    failure = "" if record.anchors else "its anchors were not saved"
+    if record.anchors:
+        try:
+            anchors = read_anchors(folder, record.anchors, PieceMap(layout, record.plan, boxes))
+        except UnusableRecord as error:
+            failure = str(error)
+            logger.warning("rank %d: %s", group.rank, error)
+    (usable,) = group.all_true([not failure])
+    if group.rank == 0:
+        what = "its anchors" if usable else "no anchors" + (f" ({failure})" if failure else " (see the other ranks)")
+        logger.info("resuming from the record in %s, with %s", folder, what)
+    remembered = Remembered(record.run, record.plan, record.fragments, with_values=usable)
+    return Resumed(remembered, anchors if usable else {})
+
+
+def _shared_record(folder: Path, step: int, layout: Layout, group: RankGroup) -> Record | None:
+    """Rank 0's reading of the record, on every rank."""
+    payload = b""
+    if group.rank == 0:
+        try:
+            payload = msgspec.json.encode(read_record(folder, iteration=step, layout=layout.fingerprint))
+        except UnusableRecord as error:
+            logger.warning("cold start, local values will be overwritten: %s", error)
+    payload = group.broadcast(payload)
+    return msgspec.json.decode(payload, type=Record) if payload else None
+
+
+def save_record(folder: Path, record: Record, rank: SavedRank) -> None:
+    """Each rank writes its anchors, then rank 0 the record: a crash in between leaves a checkpoint without record.
+
+    A disk that refuses costs the record, not the training: it is told, and the checkpoint counts as one without record.
+    """
+    failure = ""
+    written: AnchorFile | None = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written = write_anchors(folder, rank.group.rank, rank.pieces, rank.anchors) if rank.anchors else None
+    except OSError as error:
+        failure = f"the anchors could not be written: {error}"
+        logger.error("rank %d: %s", rank.group.rank, failure)
+    parts = rank.group.gather(msgspec.json.encode(written))
+    (all_written,) = rank.group.all_true([not failure])
+    if rank.group.rank == 0 and all_written:
+        files = [msgspec.json.decode(part, type=AnchorFile | None) for part in parts]
+        whole = msgspec.structs.replace(record, anchors=tuple(file for file in files if file is not None))
+        try:
+            write_record(folder, whole)
+        except OSError as error:
+            logger.error("no sync record in %s, a resume from it will be a cold start: %s", folder, error)

@@ -131,8 +131,10 @@ class RunningJob:
 class ForkServer:
     """The client's end; the process is started by the first job, and after close() by the next one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, family: str = "megatron") -> None:
+        """`family`: the ms-swift command whose trainer is imported, `megatron` (on the CPU platform) or `swift`."""
         self.folder = folder
+        self.family = family
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._buffer = b""
@@ -149,7 +151,8 @@ class ForkServer:
         cwd: Path | None = None,
         entry: str = "sft",
     ) -> RunningJob:
-        """Start `nproc` ranks of `megatron sft ARGV` (or of `entry`, see forkserver_process) and return at once."""
+        """Start `nproc` ranks of `megatron sft ARGV` (or of the family's `entry`, see forkserver_process); return at
+        once."""
         self._ensure_started()
         number = next(self._numbers)
         logs = tuple(self.folder / f"job-{number}-rank-{rank}.log" for rank in range(nproc))
@@ -240,7 +243,7 @@ class ForkServer:
         environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
         with theirs, self._server_log().open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.trainer.forkserver_process", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.trainer.forkserver_process", str(theirs.fileno()), self.family],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
                 cwd=self.folder,
             )  # fmt: skip

@@ -1,6 +1,7 @@
 """The process behind ForkServer: imports the trainer once, then forks one process per rank for each job.
 
-Run as `python -m tests.trainer.forkserver_process FD`; FD is a socket to the client with one JSON object a line.
+Run as `python -m tests.trainer.forkserver_process FD FAMILY`; FD is a socket to the client with one JSON object a line,
+FAMILY the ms-swift command whose trainer is imported (`megatron` or `swift`).
 Requests: {"op": "start", "job", "entry", "argv", "cwd", "logs", "ranks": [environment, ...]}, {"op": "kill", "job",
 "rank", "signal"}. Events: {"event": "ready"}, {"event": "started", "job", "pids"}, {"event": "exited", "job", "rank",
 "returncode"}.
@@ -146,12 +147,15 @@ def _become_rank(request: dict[str, Any], environment: dict[str, str], log: str)
 
 
 def _call_entry(entry: str, argv: list[str]) -> None:
-    """`sft` and `pt` are ms-swift's Megatron scripts, started as the installed hook would see them; others are
+    """`sft` and `pt` are ms-swift's scripts, started as the installed hook would see them; others are
     `module:function`, called without arguments and with `argv` as the command line."""
     if entry not in TRAINER_ENTRIES:
         module, _, function = entry.partition(":")
         sys.argv = [module, *argv]
         getattr(importlib.import_module(module), function)()
+        return
+    if _family() == "swift":
+        _call_plain_swift(entry, argv)
         return
     import swift.megatron
 
@@ -165,8 +169,27 @@ def _call_entry(entry: str, argv: list[str]) -> None:
     getattr(swift.megatron, main)()
 
 
+def _call_plain_swift(entry: str, argv: list[str]) -> None:
+    import swift
+    from swift.pipelines import pretrain_main, sft_main
+
+    from swift_diloco.hook.launch import prepare
+    from swift_diloco.hook.start import SWIFT, TRAINER, Role
+
+    sys.argv = [os.path.join(os.path.dirname(swift.__file__), "cli", f"{entry}.py"), *argv]
+    prepare(Role(TRAINER, SWIFT, entry))
+    (sft_main if entry == "sft" else pretrain_main)()
+
+
+def _family() -> str:
+    return sys.orig_argv[-1]
+
+
 def import_trainer() -> None:
     """Everything that a training run would import, so that a fork has it."""
+    if _family() == "swift":
+        _import_plain_swift()
+        return
     from swift_diloco.cpu import install
 
     install()
@@ -176,6 +199,21 @@ def import_trainer() -> None:
 
         for name in ("megatron_sft_main", "megatron_pretrain_main", "MegatronTrainer"):
             getattr(swift.megatron, name)  # the package imports its parts when they are asked for
+
+
+def _import_plain_swift() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import peft
+        import torch.utils.tensorboard
+        import transformers.models.qwen3.modeling_qwen3
+        from swift.pipelines import pretrain_main, sft_main
+        from swift.trainers import Seq2SeqTrainer
+
+        import swift_diloco.hf.callback
+
+        loaded = (peft, torch, transformers, pretrain_main, sft_main, Seq2SeqTrainer, swift_diloco)
+        assert all(loaded)
 
 
 def main() -> None:

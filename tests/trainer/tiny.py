@@ -1,4 +1,4 @@
-"""A tiny Qwen3 (dense or with experts), random weights, a tokenizer and chat data, made offline; a command line for them.
+"""A tiny Qwen3 (dense or with experts), random weights, a tokenizer, chat data, and a command line for them.
 
 build() needs transformers and tokenizers; in tests it is called in the fork server, which has them imported.
 """
@@ -43,9 +43,9 @@ class TinyProject:
         """
         flags: dict[str, object] = {
             "model": self.model, "model_type": self.model_type, "template": "qwen3", "dataset": self.data,
-            "tuner_type": "full", "check_model": "false", "finetune": "true", "save_safetensors": "false", "max_length": 128,
-            "train_iters": 4, "micro_batch_size": 2, "global_batch_size": 4, "lr": 1e-3, "logging_steps": 1,
-            "dataloader_num_workers": 0, "output_dir": output_dir, "add_version": "false",
+            "tuner_type": "full", "check_model": "false", "finetune": "true", "save_safetensors": "false",
+            "max_length": 128, "train_iters": 4, "micro_batch_size": 2, "global_batch_size": 4, "lr": 1e-3,
+            "logging_steps": 1, "dataloader_num_workers": 0, "output_dir": output_dir, "add_version": "false",
         }  # fmt: skip
         flags |= overrides
         words = [str(word) for name, value in flags.items() if value is not None for word in (f"--{name}", value)]

@@ -1,4 +1,4 @@
-"""Events per second of processor time of the coordinator alone: 1,000 islands, 96 fragments. `python -m tests.sim.bench_brain`."""
+"""Events per second of processor time of the coordinator: 1,000 islands, 96 fragments (`python -m tests.sim.bench_brain`)."""
 
 from __future__ import annotations
 

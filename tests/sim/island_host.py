@@ -6,7 +6,8 @@ import math
 
 from swift_diloco import events
 from swift_diloco.core.messages import Heartbeat, Hello, IslandMessage, RankHello, SyncerMessage, ValueName
-from swift_diloco.session import Membership, Session, Stage
+from swift_diloco.session import Session
+from swift_diloco.states import Membership, Profile, Stage
 from tests.sim.syncer_host import SyncerHost
 from tests.sim.world import Link, World
 
@@ -22,7 +23,7 @@ class Life:
     def __init__(self, world: World, syncer: SyncerHost, island: int, step: int) -> None:
         self.world, self.syncer, self.island, self.step = world, syncer, island, step
         self.token = world.token()
-        self.session = Session(island=island, life=self.token)
+        self.session = Session(Profile(island, self.token))
         self.alive, self.finished = True, False
         self.theta: list[float] = []
         self.anchors: dict[int, float] = {}
@@ -170,7 +171,7 @@ class Life:
             case events.Fail(reason):
                 self.failure = reason
                 self.kill(silently=False)
-            case events.Log():
+            case events.Log() | events.SaveNow() | events.Abort():
                 pass
 
     def _hello(self, nonce: str, with_layout: bool) -> Hello:
@@ -206,6 +207,8 @@ class Life:
         match align:
             case events.Align.OVERWRITE | events.Align.ANCHOR:
                 local = value
+            case events.Align.KEEP:
+                pass
             case events.Align.BLEND:
                 local = alpha * local + (1 - alpha) * value
             case events.Align.SHIFT:

@@ -6,7 +6,7 @@ import sys
 from random import Random
 
 from swift_diloco.core.settings import SyncerSettings
-from swift_diloco.session import Membership, Stage
+from swift_diloco.states import Membership, Stage
 from tests.sim.checkers import check
 from tests.sim.island_host import Life
 from tests.sim.syncer_host import SyncerHost

@@ -1,4 +1,4 @@
-"""A small world under a virtual clock: the real Coordinator, real Sessions, links with delay, and everything that fails.
+"""A small world under a virtual clock: the real Coordinator, real Sessions, links with delay, and all that fails.
 
 One number per fragment stands for its values. The trainer adds noise to it, a transfer takes its time, a merge is
 the weighted mean. Whatever is random comes from one seeded generator, so a seed replays a run exactly.

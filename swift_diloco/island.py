@@ -131,7 +131,10 @@ class Island:
 
     def step_begins(self) -> Verdict:
         """The second gate, before a step is trained: a paused island parks here after a save it was ordered to do."""
+        entered = time.monotonic()
+        self._verdict = Verdict()  # what the last boundary ordered is done, else the gate would stand open
         self._park()
+        self.blocked_s += time.monotonic() - entered
         return self._verdict
 
     def step_ended(self, step: int, *, trained: bool, tokens: int) -> Verdict:
@@ -189,6 +192,20 @@ class Island:
         )
         anchors = store.anchors if self.settings.save_anchors else {}
         save_record(folder, record, SavedRank(self.group, pieces, anchors))
+
+    def metrics(self) -> dict[str, float]:
+        """Where this rank of the island stands, as numbers for the trainer's log. Not collective."""
+        named = [anchor for anchor in self.session.holdings.anchors if anchor.name is not None]
+        versions = [anchor.name.version for anchor in named if anchor.name is not None]
+        traffic = self.performer.traffic
+        return {
+            "outer_step": float(max(versions, default=0)),
+            "oldest_version": float(min(versions, default=0)),
+            "steps_since_install": float(max((anchor.steps for anchor in named), default=0)),
+            "blocked_s": self.blocked_s,
+            "pushed_bytes": float(traffic.pushed_bytes),
+            "fetched_bytes": float(traffic.fetched_bytes),
+        }
 
     def saved(self) -> None:
         """The trainer's last save is durable: the syncer may forget this island, which leaves unless it finished."""

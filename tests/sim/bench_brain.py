@@ -1,4 +1,7 @@
-"""Events per second of processor time of the coordinator: 1,000 islands, 96 fragments (`python -m tests.sim.bench_brain`)."""
+"""Events per second of processor time of the coordinator: 1,000 islands and 96 fragments.
+
+`python -m tests.sim.bench_brain` prints one JSON line.
+"""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Island:
     def step_begins(self) -> Verdict:
         """The second gate, before a step is trained: a paused island parks here after a save it was ordered to do."""
         entered = time.monotonic()
-        self._verdict = Verdict()  # what the last boundary ordered is done, else the gate would stand open
+        self._verdict = replace(self._verdict, save=False)  # done since the last boundary; it would leave the gate open
         self._park()
         self.blocked_s += time.monotonic() - entered
         return self._verdict

@@ -104,3 +104,12 @@ def test_port_in_use_is_one_line_for_the_user(run_dir: Path, tmp_path: Path) -> 
             start_or_find(run_dir, IslandSettings(syncer_args=f"--bind {address}"))
     finally:
         assert stop(other)
+
+
+@pytest.mark.net
+def test_module_called_syncer_in_the_working_folder_is_not_taken(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "syncer.py").write_text("raise SystemExit('the wrong syncer')\n")
+    monkeypatch.chdir(tmp_path)
+    assert start_or_find(run_dir, SETTINGS) == living_address(run_dir)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.quickstart.jobs import POLL_S
+from swift_diloco.quickstart.tape import read_tape
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 40
@@ -151,3 +152,15 @@ def test_the_real_thing_trains_one_model_on_two_islands(start: Starter, tmp_path
         assert island["final_loss"] < 0.8 * island["first_loss"]
         assert 80 * 16 * 15 < island["tokens"] < 80 * 16 * 40  # 16 answers a step of about 20 tokens
     assert report["bytes_pushed"] >= 2 * 4 * report["parameters"]  # every fragment, from both islands, in FP32
+    tape = read_tape(start.out / "syncer" / "tape.jsonl")
+    merged = {
+        (island, fragment): sum(
+            part.steps
+            for commit in tape.commits
+            for part in commit.contributions
+            if (part.island, commit.fragment) == (island, fragment)
+        )
+        for island in range(2)
+        for fragment in range(tape.fragments)
+    }
+    assert merged == dict.fromkeys(merged, 80) and len(merged) == 2 * 4  # no local step is lost, none counts twice

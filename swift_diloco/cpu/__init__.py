@@ -36,7 +36,7 @@ def install() -> None:
     set_defaults(os.environ)
     import torch
 
-    from swift_diloco.cpu import collectives, cuda, device_mode, parallel_marks, stand_ins
+    from swift_diloco.cpu import collectives, cuda, device_mode, parallel_marks, stand_ins, triton_stand_in
     from swift_diloco.cpu.after_import import after_import
 
     _refuse_real_transformer_engine(stand_ins.is_installed("transformer_engine"), torch.cuda.is_available())
@@ -45,7 +45,8 @@ def install() -> None:
         sys.modules["torch._dynamo"].config.disable = True
     cuda.apply()
     collectives.apply()
-    stand_ins.register()
+    if "triton" in stand_ins.register().packages:
+        triton_stand_in.hide_from_torch()
     after_import(parallel_marks.MODULE, parallel_marks.mark_weights)
     device_mode.enter()
     _installed = True

@@ -4,6 +4,7 @@ Megatron-Core and mcore-bridge import triton at module level and decorate kernel
 models on a CPU. Every name that is asked for exists and gives a placeholder.
 """
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,13 @@ from typing import Any
 from swift_diloco.cpu.errors import unsupported
 
 VERSION = "3.0.0"
+
+
+def hide_from_torch() -> None:
+    """Have torch's compiler, which is off but imported, believe what is true: that there is no Triton."""
+    import torch.utils._triton
+
+    setattr(torch.utils._triton, "has_triton_package", functools.cache(lambda: False))  # noqa: B010
 
 
 class Placeholder:

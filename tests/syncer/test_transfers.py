@@ -165,6 +165,19 @@ def test_one_ranks_silence_leaves_credit_for_the_others(tmp_path: Path, monkeypa
         islands[1].upload("u1", BIG, random_values(1)[BIG])
 
 
+def test_credit_of_a_link_that_is_lost_goes_to_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "RECEIVING_CHUNKS_MAX", 2)
+    monkeypatch.setattr(uploads, "WINDOW_CHUNKS_MIN", 1)
+    with serving(tmp_path) as world:
+        islands = [world.join(f"g{i}", [whole(LAYOUT)], island=i) for i in range(2)]
+        world.perform(ev.OpenUpload("u0", "g0", BIG, "f32"))
+        assert islands[0].bulk[0].expect(Window).upto == 2
+        islands[0].bulk[0].socket.close()
+        world.script.wait_for(ev.PeerGone)
+        world.perform(ev.OpenUpload("u1", "g1", BIG, "f32"))
+        assert islands[1].bulk[0].expect(Window).upto == 2
+
+
 def test_bfloat16_upload_lands_decoded_at_its_places(tmp_path: Path) -> None:
     with serving(tmp_path) as world:
         island = world.join("g", [column_cut(LAYOUT, 0), column_cut(LAYOUT, 1)])
@@ -200,14 +213,14 @@ def test_commit_during_a_fetch_leaves_the_value_that_is_being_fetched(tmp_path: 
         np.testing.assert_array_equal(
             island.receive_stream(0, names[BIG]), reference_stream(island.pieces(0), BIG, old)
         )
+        island.bulk[0].send(Fetched(SESSION, "g", 0, names[BIG]))
         new, values = commit(world, island, 1, BIG, 2)
         island.bulk[1].send(Fetch(SESSION, "g", 1, names[BIG], 0, 1))
         np.testing.assert_array_equal(
             island.receive_stream(1, names[BIG]), reference_stream(island.pieces(1), BIG, old)
         )
-        for rank in range(2):
-            island.bulk[rank].send(Fetched(SESSION, "g", rank, names[BIG]))
-            world.peer_of(island.bulk[rank])
+        island.bulk[1].send(Fetched(SESSION, "g", 1, names[BIG]))
+        world.peer_of(island.bulk[1])
         island.bulk[0].send(Fetch(SESSION, "g", 0, names[BIG], 0, 1))
         assert island.bulk[0].expect(Superseded) == Superseded(SESSION, "g", names[BIG], new)
         island.bulk[0].send(Fetch(SESSION, "g", 0, new, 0, 1))

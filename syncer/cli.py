@@ -24,7 +24,9 @@ from swift_diloco.core.run_folder import STATUS_FILE, TAPE_FILE, RunFolder
 from swift_diloco.core.settings import SyncerSettings, parse_syncer_argv
 from syncer.coordinator import Coordinator
 from syncer.endpoint import Endpoint
+from syncer.gate import Gate
 from syncer.global_state import GlobalState
+from syncer.guard import Guard, load_ring
 from syncer.server import Files, Server
 from syncer.status import StatusFile
 from syncer.tape import Tape
@@ -41,6 +43,9 @@ THREADS_MAX = 16
 TOKEN_BYTES = 8
 """Random bytes in a session, generation or join token: 64 bits do not meet by chance."""
 
+ADMIN_TOKEN_BYTES = 32
+"""Random bytes of the admin token: 256 bits are not guessed."""
+
 log = logging.getLogger("syncer")
 
 
@@ -56,12 +61,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve(settings: SyncerSettings) -> int:
     """Serve one run; returns the exit code. Raises `UserError`."""
     check_bind(settings)
+    ring = load_ring(settings)
     outer = outer_settings(settings)
     start_logging(settings.log_level)
     run_dir = Path(settings.run_dir).absolute()
     session = new_token()
     with RunFolder(run_dir) as folder, Tape(Path(settings.tape or run_dir / TAPE_FILE)) as tape:
-        endpoint = Endpoint()
+        endpoint = Endpoint(Guard(ring) if ring is not None else None)
         address = endpoint.bind(settings.bind)
         try:
             with ThreadPoolExecutor(min(os.cpu_count() or 1, THREADS_MAX), thread_name_prefix="numbers") as threads:
@@ -74,7 +80,10 @@ def serve(settings: SyncerSettings) -> int:
                 if settings.embedded:
                     server.orphan_timeout_s = EMBEDDED_ORPHAN_TIMEOUT_S
                 obey_signals(server, embedded=settings.embedded)
-                folder.publish_address(address, session)
+                admin_token = secrets.token_hex(ADMIN_TOKEN_BYTES)
+                server.gate = Gate(admin_token, guarded=ring is not None)
+                folder.publish_admin_token(admin_token)
+                folder.publish_address(address, session, ring.own.public if ring is not None else "")
                 log.info("listening on %s, process %d, run folder %s", address, os.getpid(), run_dir)
                 outcome = server.run()
         finally:
@@ -93,10 +102,12 @@ def check_bind(settings: SyncerSettings) -> None:
     found = re.fullmatch(r"tcp://(\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]]+)):(\d+|\*)", settings.bind)
     if found is None:
         raise UserError(f"--bind is {settings.bind!r}; expected tcp://HOST:PORT, such as tcp://127.0.0.1:29410")
-    if not settings.insecure and not is_loopback(found["v6"] or found["host"]):
+    open_to_all = not settings.insecure and not settings.curve_key
+    if open_to_all and not is_loopback(found["v6"] or found["host"]):
         raise UserError(
             f"--bind {settings.bind} can be reached from other machines and its traffic is neither encrypted nor "
-            "authenticated; give --insecure if the network is trusted, or bind tcp://127.0.0.1:PORT"
+            "authenticated; give --curve-key and --curve-allow (`swift-diloco keygen` makes keys), --insecure if the "
+            "network is trusted, or bind tcp://127.0.0.1:PORT"
         )
 
 

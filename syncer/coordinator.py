@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from swift_diloco.core.messages import (
+    AdminRequest,
     BudgetReached,
     CutInstalled,
     Done,
@@ -29,6 +30,7 @@ from swift_diloco.core.messages import (
     Unknown,
 )
 from swift_diloco.core.settings import SyncerSettings
+from syncer.admin import Admin
 from syncer.closing import Closing
 from syncer.deadlines import Key
 from syncer.events import (
@@ -68,6 +70,7 @@ class Coordinator:
         self._finish = Finish(self._state)
         self._halt = Halt(self._state, self._closing)
         self._joining = Joining(self._state, joined=self._joined, ended=self._ended)
+        self._admin = Admin(self._state, changed=self._rules_changed, kick=self._leave, stop=self._halt.requested)
         self._told = ""
 
     # -- The interface ------------------------------------------------------------------------------------------------
@@ -133,6 +136,8 @@ class Coordinator:
                 self._joining.hello(peer, message)
             case RankHello():
                 self._joining.rank_hello(peer, message)
+            case AdminRequest():
+                self._admin.handle(peer, message)
             case Heartbeat() | PushOffer() | Done() | CutInstalled() | Saved() | Leave():
                 speaker = self._speaker(peer, message)
                 if isinstance(speaker, Member):
@@ -173,8 +178,12 @@ class Coordinator:
             case Saved():
                 self._finish.saved(member)
             case Leave(reason=reason):
-                self._joining.end(member, f"it left: {reason[:TEXT_MAX]}")
-                self._finish.gave_up(member)
+                self._leave(member, f"it left: {reason[:TEXT_MAX]}")
+
+    def _leave(self, member: Member, reason: str) -> None:
+        """A generation ends for good: on its own account or by an operator's order."""
+        self._joining.end(member, reason)
+        self._finish.gave_up(member)
 
     def _reply(self, member: Member) -> None:
         state = self._state
@@ -213,6 +222,15 @@ class Coordinator:
         self._initial.ended(member)
         self._consider_pause()
         self._gathering.ended(member)
+
+    def _rules_changed(self) -> None:
+        """An operator changed settings: parked and open rounds are examined at once."""
+        was_paused = self._state.paused
+        self._consider_pause()
+        if was_paused and self._state.paused:
+            for member in self._state.roster.ordered():
+                self._send_pause(member)
+        self._gathering.examine_all()
 
     def _consider_pause(self) -> None:
         """Below `min_islands` members nobody trains on: what they would learn could not be merged."""

@@ -21,6 +21,7 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.core.frames import BIG_HEADER_BYTES_MAX, FRAMES_MAX, Buffer
 from swift_diloco.core.messages import Piece, SyncerMessage
 from syncer.events import Peer
+from syncer.guard import Guard, Role
 from syncer.peers import Peers
 
 QUEUE_MESSAGES_MAX = 1024
@@ -56,6 +57,8 @@ class Arrived:
 
     peer: Peer
     frames: list[Buffer]
+    role: Role = Role.ISLAND
+    """What the key of the connection allows; without keys everybody may be an island."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,10 @@ class Gone:
 
 
 class Endpoint:
-    """Opened by `bind`, closed by `close`."""
+    """Opened by `bind`, closed by `close`. With a guard every connection is encrypted and its key is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None) -> None:
+        self._guard = guard
         self._peers = Peers()
         self._gone: deque[Gone] = deque()
 
@@ -76,6 +80,9 @@ class Endpoint:
         """Listen on `tcp://host:port` (port 0 or *: a free one); returns the address with its port."""
         self._context = zmq.Context(io_threads=1)
         self._router = router = self._context.socket(zmq.ROUTER)
+        if self._guard is not None:
+            self._guard.start(self._context)
+            self._guard.protect(router)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.ROUTER_HANDOVER, 0)
         router.setsockopt(zmq.SNDHWM, QUEUE_MESSAGES_MAX)
@@ -109,6 +116,8 @@ class Endpoint:
         self._router.close()
         self._wake_in.close()
         self._wake_out.close()
+        if self._guard is not None:
+            self._guard.close()
         self._context.term()
 
     def wake(self) -> None:
@@ -175,14 +184,16 @@ class Endpoint:
         except zmq.Again:
             return None
         parts: list[Buffer] = []
-        more, descriptor = first.more, None
+        more, descriptor, role = first.more, None, Role.ISLAND
         while more:
             frame = self._router.recv(copy=False)
             more = frame.more
             if len(parts) <= FRAMES_MAX:  # One more than allowed is enough to be refused.
                 parts.append(frame.buffer)
                 descriptor = _descriptor_of(frame)
-        return Arrived(first.bytes.hex(), parts), descriptor
+                if self._guard is not None and len(parts) == 1:
+                    role = self._guard.ring.role(_key_of(frame))
+        return Arrived(first.bytes.hex(), parts, role), descriptor
 
     def _watch(self) -> None:
         """Take what the monitor has to tell."""
@@ -200,3 +211,8 @@ def _descriptor_of(frame: zmq.Frame) -> int | None:
     except (zmq.ZMQError, ValueError):
         return None
     return int(descriptor) if int(descriptor) >= 0 else None
+
+
+def _key_of(frame: zmq.Frame) -> str:
+    """The public key that the handler of handshakes gave the connection as its name."""
+    return str(frame.get("User-Id"))

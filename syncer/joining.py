@@ -48,6 +48,10 @@ class Joining:
         if again is not None and again.nonce == message.nonce and again.island == message.island:
             self._welcome(again)
             return
+        kept_out_s = state.kept_out.get(message.island, state.now) - state.now
+        if kept_out_s > 0:
+            self._refuse(peer, message, f"an operator keeps it out for {kept_out_s:.0f} s more", retry=True)
+            return
         reason = self._malformed(message) or self._taken(peer, message)
         if reason is None and message.layout is None and self._unknown_layout(message):
             state.do(Send(peer, LayoutWanted(state.session, message.nonce)))
@@ -113,9 +117,9 @@ class Joining:
         state.do(AdoptLayout(layout, plan))
         return None
 
-    def _refuse(self, peer: Peer, message: Hello, reason: str) -> None:
+    def _refuse(self, peer: Peer, message: Hello, reason: str, *, retry: bool = False) -> None:
         state = self._state
-        state.do(Send(peer, Refused(state.session, message.nonce[:TEXT_MAX], reason)))
+        state.do(Send(peer, Refused(state.session, message.nonce[:TEXT_MAX], reason, retry)))
         state.tape("refused", island=message.island, push=None, fragment=None, reason=reason)
         state.log("warning", f"refused island {message.island}: {reason}")
 

@@ -9,6 +9,7 @@ the coordinator hears of a connection's end after everything that came over it.
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import time
@@ -20,12 +21,25 @@ from typing import Protocol, TypeVar
 
 from swift_diloco.core import frames
 from swift_diloco.core.frames import WireError
-from swift_diloco.core.messages import Chunk, Fetch, Fetched, Published, Refused, Unknown, ValueName, Welcome
+from swift_diloco.core.messages import (
+    AdminCommand,
+    AdminReply,
+    AdminRequest,
+    Chunk,
+    Fetch,
+    Fetched,
+    Published,
+    Unknown,
+    ValueName,
+    Welcome,
+)
 from syncer import events as ev
+from syncer.complaints import Complaints
 from syncer.deltas import Push
 from syncer.endpoint import Arrived, Endpoint
 from syncer.events import Effect, Event, Peer
 from syncer.fetches import Fetches
+from syncer.gate import Gate
 from syncer.global_state import GlobalState, MergeResult, Value
 from syncer.links import Links
 from syncer.status import StatusFile
@@ -40,14 +54,6 @@ IDLE_WAIT_S = 1.0
 
 SENDING_WAIT_S = 0.001
 """Wait of the loop while pieces wait for room in ZeroMQ's queues."""
-
-COMPLAINT_INTERVAL_S = 5.0
-"""Least time between two log lines about bad messages: a broken peer must not fill the disk."""
-
-STALE_REPLY_INTERVAL_S = 1.0
-"""Least time between two `Unknown` replies to one connection, which may replay hundreds of chunks of an earlier
-life.
-"""
 
 log = logging.getLogger("syncer")
 
@@ -99,6 +105,8 @@ class Server:
     def __init__(self, brain: Brain, session: str, state: GlobalState, endpoint: Endpoint, files: Files) -> None:
         self.orphan_timeout_s = float("inf")
         """How long to go on without any connection."""
+        self.gate = Gate()
+        """Who may give orders."""
         self._brain = brain
         self._session = session
         self._run = ""
@@ -112,9 +120,7 @@ class Server:
         self._completions: queue.SimpleQueue[Callable[[], list[Event]]] = queue.SimpleQueue()
         self._merging: dict[int, ev.Merge] = {}
         self._outcome: Outcome | None = None
-        self._bad_messages = 0
-        self._complaint_due = float("-inf")
-        self._stale_reply_due: dict[Peer, float] = {}
+        self._complaints = Complaints(session, endpoint.send)
         self._last_connected = float("-inf")
         self._sending = False
 
@@ -186,12 +192,29 @@ class Server:
         try:
             message, payload = frames.decode_from_island(arrived.frames)
         except WireError as error:
-            self._complain(arrived.peer, str(error), now)
+            self._complaints.refuse(arrived.peer, str(error), now)
+            return
+        refusal = self.gate.refusal(arrived.role, message)
+        if isinstance(message, AdminRequest):
+            self._take_order(arrived.peer, message, refusal, now)
+            return
+        if refusal is not None:
+            self._complaints.refuse(arrived.peer, refusal, now)
             return
         if isinstance(message, Chunk | Fetch | Fetched):
             self._take_bulk(arrived.peer, message, payload, now)
         else:
             self._events.append(ev.Received(arrived.peer, message))
+
+    def _take_order(self, peer: Peer, request: AdminRequest, refusal: str | None, now: float) -> None:
+        """An operator asks. What the server does is its own to tell; the rest is the coordinator's."""
+        if refusal is not None:
+            self._complaints.refuse_order(peer, request, refusal, now)
+        elif request.command is AdminCommand.STATUS:
+            status = json.dumps(self._status(), separators=(",", ":"))
+            self._endpoint.send(peer, AdminReply(self._session, request.nonce, True, "", status))
+        else:
+            self._events.append(ev.Received(peer, request))
 
     def _take_bulk(
         self, peer: Peer, message: Chunk | Fetch | Fetched, payload: frames.Buffer | None, now: float
@@ -200,7 +223,7 @@ class Server:
         if message.session == self._session:
             link = self._links.find(peer, message.generation, message.rank)
         if link is None:
-            self._answer_stale(peer, message, now)
+            self._complaints.refuse_stale(peer, message, now)
         elif isinstance(message, Chunk):
             assert payload is not None
             self._events.extend(self._uploads.chunk(link, message, payload, now))
@@ -209,24 +232,8 @@ class Server:
         else:
             self._fetches.fetched(link, message)
 
-    def _answer_stale(self, peer: Peer, message: Chunk | Fetch | Fetched, now: float) -> None:
-        """What a socket replays from an earlier life, or sends before it is known, is not looked at."""
-        if now < self._stale_reply_due.get(peer, now):
-            return
-        self._stale_reply_due[peer] = now + STALE_REPLY_INTERVAL_S
-        found = f"{type(message).__name__} of rank {message.rank}"
-        reason = f"{found}: this link is not known to belong to its session and generation; join again"
-        self._endpoint.send(peer, Unknown(self._session, message.generation, reason))
-
-    def _complain(self, peer: Peer, reason: str, now: float) -> None:
-        self._bad_messages += 1
-        if now >= self._complaint_due:
-            self._complaint_due = now + COMPLAINT_INTERVAL_S
-            log.warning("refused a message of peer %s: %s (%d bad messages so far)", peer, reason, self._bad_messages)
-        self._endpoint.send(peer, Refused(self._session, "", reason))
-
     def _lose(self, peer: Peer) -> None:
-        self._stale_reply_due.pop(peer, None)
+        self._complaints.forget(peer)
         link = self._links.peer_gone(peer)
         if link is not None:
             self._uploads.link_lost(link)
@@ -250,6 +257,7 @@ class Server:
             case ev.Send(peer, message):
                 if isinstance(message, Welcome):
                     self._links.welcomed(message.generation, peer)
+                self._complaints.stale += isinstance(message, Unknown)
                 self._endpoint.send(peer, message)
             case ev.AdoptLayout(layout, plan):
                 self._state.adopt_layout(layout, plan)
@@ -341,13 +349,16 @@ class Server:
                 self._endpoint.send(peer, Published(self._session, generation, name, self._run))
 
     def _write_status(self, now: float) -> None:
-        fields = {
+        self._files.status.write(self._status(), now)
+
+    def _status(self) -> dict[str, object]:
+        return {
             "time": round(time.time(), 3),
             **self._brain.status(),
             "waiting_for": self._brain.waiting_for(),
             "bytes_pushed": self._uploads.payload_bytes,
             "bytes_fetched": self._fetches.payload_bytes,
-            "bad_messages": self._bad_messages,
+            "bad_messages": self._complaints.bad,
+            "stale_messages": self._complaints.stale,
             **self._files.facts,
         }
-        self._files.status.write(fields, now)

@@ -52,6 +52,12 @@ class State:
     """The final cut."""
     unsaved: set[int] = field(default_factory=set)
     """Islands of the final cut that have not said Saved."""
+    overrides: dict[str, int] = field(default_factory=dict)
+    """Settings that an operator changed while the run went on; they outlive this process."""
+    kept_out: dict[int, float] = field(default_factory=dict)
+    """Islands that were kicked, and until when they are not taken again."""
+    checkpoint_wanted: bool = False
+    """An operator asked for a checkpoint that has not begun."""
     paused: bool = False
     stopping: bool = False
     exited: bool = False

@@ -96,7 +96,9 @@ class FragmentStream:
         """The elements of a box as an N-d view of the flat values, which begin at element `base`."""
         shape, offset = self._shape(box), self._offsets[box.tensor] - base
         tensor = flat[offset : offset + prod(shape)].reshape(shape)
-        view: Array = tensor[tuple(slice(s, s + n) for s, n in zip(box.start, box.shape, strict=True))]
+        # The ellipsis makes it a view also of a tensor without dimensions.
+        where: tuple[Any, ...] = tuple(slice(s, s + n) for s, n in zip(box.start, box.shape, strict=True))
+        view: Array = tensor[(*where, ...)]
         return view
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from swift_diloco.core.curve import write_secret_file
 from swift_diloco.core.errors import UserError
 
 ADDRESS_FILE = "address.json"
@@ -21,6 +22,8 @@ STATUS_FILE = "status.json"
 TAPE_FILE = "tape.jsonl"
 LOG_FILE = "syncer.log"
 LOCK_FILE = "syncer.lock"
+ADMIN_FILE = "admin.token"
+"""Secret of the living syncer by which an operator is known who can read its run folder."""
 
 
 def write_json(path: Path, fields: Mapping[str, object]) -> None:
@@ -46,6 +49,12 @@ def living_pid(folder: Path) -> int | None:
 
 def living_address(folder: Path) -> str | None:
     """Where the living syncer of a run folder listens; None when there is none, or it is not ready."""
+    found = living_facts(folder)
+    return str(found["address"]) if found is not None else None
+
+
+def living_facts(folder: Path) -> dict[str, object] | None:
+    """Address, process and public key (empty without encryption) of the living syncer of a run folder."""
     pid = living_pid(folder)
     if pid is None:
         return None
@@ -53,7 +62,7 @@ def living_address(folder: Path) -> str | None:
         found = json.loads((folder / ADDRESS_FILE).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return str(found["address"]) if isinstance(found, dict) and found.get("pid") == pid else None
+    return found if isinstance(found, dict) and found.get("pid") == pid else None
 
 
 class RunFolder:
@@ -85,9 +94,15 @@ class RunFolder:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        (self.path / ADDRESS_FILE).unlink(missing_ok=True)
+        for name in (ADDRESS_FILE, ADMIN_FILE):
+            (self.path / name).unlink(missing_ok=True)
         self._lock.close()
 
-    def publish_address(self, address: str, instance: str) -> None:
+    def publish_address(self, address: str, instance: str, public_key: str = "") -> None:
         """Let others find us."""
-        write_json(self.path / ADDRESS_FILE, {"address": address, "pid": os.getpid(), "instance": instance})
+        facts = {"address": address, "pid": os.getpid(), "instance": instance, "public_key": public_key}
+        write_json(self.path / ADDRESS_FILE, facts)
+
+    def publish_admin_token(self, token: str) -> None:
+        """Let whoever can read our files give orders."""
+        write_secret_file(self.path / ADMIN_FILE, token + "\n")

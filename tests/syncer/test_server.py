@@ -229,6 +229,7 @@ def test_status_and_tape_are_written(tmp_path: Path) -> None:
         "bytes_pushed": 0,
         "bytes_fetched": 0,
         "bad_messages": 0,
+        "stale_messages": 0,
         "address": world.address,
         "pid": 1,
     }

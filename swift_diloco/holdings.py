@@ -138,6 +138,12 @@ class Holdings:
             held = any(held.fragment == fragment and anchor.is_same(held) for held in message.held)
             anchor.told(held or forgotten)
 
+    def trained(self, tokens: int) -> None:
+        """A successful local step: it counts for every anchor, and leaves what was written of a final cut."""
+        for anchor in self.anchors:
+            anchor.count(tokens)
+        self._written_final.clear()
+
     # -- values --------------------------------------------------------------------------------------------------------
 
     def published(self, name: ValueName, run: str) -> list[Effect]:
@@ -215,12 +221,12 @@ class Holdings:
         if how is not None:
             return self._install_first(name, how)
         if contract.align == "carry":
-            if not anchor.spent:
-                anchor.rebased(name)
-                return Install(name, Align.SHIFT)
-            if anchor.push is not None:
+            if anchor.pushed_steps:
                 anchor.carried(name)
                 return Install(name, Align.CARRY)
+            if not anchor.spent or anchor.push is not None:  # nothing was pushed, or nothing was in the push
+                anchor.rebased(name)
+                return Install(name, Align.SHIFT)
         anchor.installed(name)
         if contract.align == "blend":
             return Install(name, Align.BLEND, contract.alpha)

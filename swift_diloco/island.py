@@ -45,6 +45,9 @@ PARKED_POLL_S = 1.0
 PROGRESS_S = 10.0
 """A wait that does not change is told again after this long."""
 
+LAST_WORD_S = 10.0
+"""How long a finished island tries to reach the syncer again to say that it has saved."""
+
 LEAVE_REASON_CHARACTERS_MAX = 500
 """An error's text is cut to this length on its way to the syncer."""
 
@@ -210,9 +213,16 @@ class Island:
     def saved(self) -> None:
         """The trainer's last save is durable: the syncer may forget this island, which leaves unless it finished."""
         if self.session.stage is Stage.FINISHED:
+            self._regain_link()
             self._feed(events.SaveFinished())
         else:
             self._say_leave("it stopped before the end of the run")
+
+    def _regain_link(self) -> None:
+        """The last word needs a link: if it was cut meanwhile, give it a moment; else the syncer lingers without us."""
+        begun = self._share_clock()
+        while self.session.final is None and self._now - begun < LAST_WORD_S:
+            self._boundary(wait_s=POLL_S)
 
     def close(self, error: BaseException | None = None) -> None:
         """Leave (with the reason, if training failed) and close the links. Not collective, idempotent."""

@@ -61,6 +61,8 @@ class Pushes:
         lost = sum(anchor.pushed_steps for anchor in self._holdings.anchors if anchor.push == message.push)
         for anchor in self._holdings.anchors:
             anchor.answered(message.push, spent=False)
+            if message.anchor is not None and anchor.is_same(message.anchor):
+                anchor.told(held=False)  # the push was an earlier life's of this island
         forget = ForgetUpload(message.push, arrived=False)
         if not lost:  # an empty answer, or one whose anchor was replaced since: nothing changes for the island
             return [forget]

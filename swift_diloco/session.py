@@ -176,8 +176,8 @@ class Session:
                 return self._on_heard(message, now)
             case StepEnded(step, trained, tokens):
                 self.step = step
-                for anchor in self.anchors if trained else ():
-                    anchor.count(tokens)
+                if trained:
+                    self.holdings.trained(tokens)
                 return []
             case BoundaryReached(staged):
                 return self._at_boundary(staged, now)
@@ -228,6 +228,7 @@ class Session:
         was_member = self.membership is not Membership.DIALING
         self.pushes.void()
         self._init_asked = None
+        self.final = None  # the Welcome to come is followed by the cut again
         self.holdings.lost()
         self.generation = ""
         log = [Log("warning", f"{why}; training goes on, joining again")] if was_member else []

@@ -405,3 +405,44 @@ def test_a_new_version_with_the_same_bits_is_an_install_like_any_other() -> None
     world.hear(published(unchanged))
     assert world.boundary(unchanged) == [Install(unchanged, Align.OVERWRITE)]
     assert not world.session.anchors[0].spent
+
+
+def test_a_link_cut_while_the_final_cut_is_fetched_does_not_finish_with_stale_anchors() -> None:
+    world = World().training()
+    world.feed(events.LastStepReached())
+    world.hear(FinalCut("s1", "g1", (ValueName(0, 1, "a1"), V0[1])))
+    world.feed(events.LinkLost())
+    assert world.boundary() == []
+    assert world.session.stage is Stage.DONE
+
+
+def test_a_step_trained_past_the_final_cut_is_overwritten_by_it() -> None:
+    world = World().joined()
+    world.hear(FinalCut("s1", "g1", V0))
+    world.boundary(*V0)
+    world.step()
+    world.boundary()
+    world.feed(events.LastStepReached())
+    assert world.boundary() == [*(Install(name, Align.ANCHOR) for name in V0), Tell(CutInstalled("s1", "g1"))]
+
+
+def test_carry_after_an_empty_push_keeps_all_progress() -> None:
+    world = World(Contract(sync_every_steps=3, align="carry")).training()
+    world.feed(events.LastStepReached())
+    world.pull()
+    assert world.boundary() == [world.offer(1, V0[0], 0)]
+    v1 = ValueName(0, 1, "a1")
+    world.hear(published(v1))
+    assert world.boundary(v1) == [Install(v1, Align.SHIFT)]
+
+
+def test_a_dropped_push_of_an_earlier_life_releases_its_anchor_by_name() -> None:
+    world = World()
+    world.hear(world.welcome(V0))
+    world.hear(Joined("s1", "g1"))
+    world.boundary(*V0)
+    world.feed(events.LinkLost())
+    world.hear(world.welcome(V0, held=(V0[0],), life=2))
+    assert world.session.anchors[0].spent
+    world.hear(Dropped("s2", "g2", "g0.7", "void", V0[0]))
+    assert not world.session.anchors[0].spent

@@ -8,8 +8,6 @@ from tests.sim.run import Run, plan_of
 
 FIXED = {
     1017: "an island that joined again was never told that its held push was dropped",
-}
-OPEN = {
     2470: "a link cut while the final cut is fetched finishes the island with stale anchors",
     3044: "the same, with another order of fetches",
     3404: "an island that meets the final cut at its start trains one step past it",
@@ -20,10 +18,4 @@ OPEN = {
 
 @pytest.mark.parametrize("seed", FIXED, ids=FIXED.get)
 def test_seed_that_once_failed_passes(seed: int) -> None:
-    Run(plan_of(seed, faults=True)).finish()
-
-
-@pytest.mark.xfail(strict=False, reason="the island's session is to be changed")
-@pytest.mark.parametrize("seed", OPEN, ids=OPEN.get)
-def test_seed_of_an_open_bug_passes(seed: int) -> None:
     Run(plan_of(seed, faults=True)).finish()

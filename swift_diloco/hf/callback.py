@@ -14,6 +14,7 @@ import logging
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,13 +22,16 @@ from swift.callbacks import TrainerCallback
 
 from swift_diloco.core.errors import InternalError, UserError
 from swift_diloco.core.settings import IslandSettings, load_island_settings
-from swift_diloco.hf.pieces import HfPieces
+from swift_diloco.hf.masters import save_masters
+from swift_diloco.hf.pieces import HfPieces, Loaded
 from swift_diloco.hf.ranks import LoneRank, ranks_of_this_job
+from swift_diloco.hf.report import report_to
 from swift_diloco.hf.schedule import catch_up
 from swift_diloco.hf.supported import check_job, check_model
 from swift_diloco.hf.work import WorkCounter
-from swift_diloco.island import Island
+from swift_diloco.island import Island, Verdict
 from swift_diloco.logs import make_logs_visible
+from swift_diloco.megatron.agree import all_or_none
 from swift_diloco.megatron.group import TorchGroup
 from swift_diloco.megatron.job import RUN_FOLDER
 from swift_diloco.shell import Shell
@@ -50,17 +54,25 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
         self._shell = Shell()
         self._pieces: HfPieces | None = None
         self._work: WorkCounter | None = None
-        self._finished_at: int | None = None
+        self._group: TorchGroup | LoneRank | None = None
+        self._order = Verdict()
+        self._ended_at: int | None = None
+        self._has_final = False
 
     # -- the trainer's events ------------------------------------------------------------------------------------------
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Join: every rank builds its part or all fail, then the island waits for the initial cut and installs it."""
         make_logs_visible()
+        logger.setLevel(self._settings.log_level.upper())
         self._shell.guard(self._begin)
 
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The second gate: a paused island that was ordered to save has saved, and parks again before it trains."""
+        self._shell.guard(lambda: self._step_begins(control))
+
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Gradients are clipped, the update comes next."""
+        """Gradients are clipped, the optimizer comes next."""
         if self._work is not None and self._pieces is not None:
             self._work.optimizer_is_due(self._pieces.parameters.values())
 
@@ -68,10 +80,14 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
         """A local step boundary, and the end of the training at the last one: the final cut is in the last save."""
         self._shell.guard(lambda: self._step_ended(control))
 
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A checkpoint was written: the island's record goes beside it."""
+        self._shell.guard(lambda: self._saved(Path(args.output_dir) / f"checkpoint-{state.global_step}"))
+
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The end of a training that did not end at a step."""
         if control.should_training_stop or round(state.epoch or 0) >= state.num_train_epochs:
-            self._shell.guard(lambda: self._finish(control))
+            self._shell.guard(lambda: self._end(control))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The trainer has saved, and may have loaded its best checkpoint into the model."""
@@ -80,8 +96,9 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
     # -- what they mean ------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        group = ranks_of_this_job()
+        group = self._group = ranks_of_this_job()
         self._shell.begin(group, lambda: self._build(group))
+        report_to(self.trainer, self._shell.island.metrics, group)
 
     def _build(self, group: TorchGroup | LoneRank) -> Island:
         trainer, state = self.trainer, self.trainer.state
@@ -93,42 +110,75 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
         check_model(trainer)
         if self._settings.lr_resume == "on" and catch_up(trainer.lr_scheduler, state.global_step):
             logger.info("the learning rate schedule was fresh; it is at step %d now", state.global_step)
-        self._pieces = HfPieces(trainer.model, group)
+        resumed = self.args.resume_from_checkpoint if state.global_step else None
+        loaded = Loaded(Path(resumed), state.global_step) if resumed else None
+        self._pieces = HfPieces(trainer.model, group, loaded)
         self._work = WorkCounter(group)
         self._work.attach(trainer)
-        job = self._shell.job(
-            self._settings, group, run_folder(self.args.output_dir, self._settings), state.global_step
-        )
+        folder = run_folder(self.args.output_dir, self._settings)
+        job = self._shell.job(self._settings, group, folder, state.global_step)
+        job = replace(job, resumed_from=loaded.folder if loaded is not None else None)
         return type(self).island_type(self._settings, self._pieces, group, job)
+
+    def _step_begins(self, control: Any) -> None:
+        while True:
+            self._order = self._shell.island.step_begins()
+            if not self._order.save:
+                break
+            self._save_now()
+        if self._order.stop:  # the trainer looks at this after the step that has begun
+            control.should_training_stop = True
+
+    def _save_now(self) -> None:
+        """Write a checkpoint between two steps, as the trainer does after one."""
+        trainer = self.trainer
+        trainer._save_checkpoint(trainer.model, None)
+        trainer.control = trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
 
     def _step_ended(self, control: Any) -> None:
         if self._work is None:
             raise InternalError("a step ended before the training began")
         work = self._work.take(skipped=self.trainer.accelerator.optimizer_step_was_skipped)
         step = self.trainer.state.global_step
-        verdict = self._shell.island.step_ended(step, trained=work.trained, tokens=work.tokens)
-        if verdict.stop:
+        order = self._shell.island.step_ended(step, trained=work.trained, tokens=work.tokens)
+        self._order = order if order.stop or not self._order.stop else self._order
+        if order.save:
+            control.should_save = True
+        if self._order.stop:
             control.should_training_stop = True
         if control.should_training_stop:
-            self._finish(control)
+            self._end(control)
 
-    def _finish(self, control: Any) -> None:
-        """Wait for the final cut, install it, and have it saved: once."""
-        if self._finished_at is None:
-            self._finished_at = self.trainer.state.global_step
-            self._shell.island.finish(self._finished_at)
-            control.should_save = _saves(self.args)
+    def _end(self, control: Any) -> None:
+        """The last step: wait for the final cut and install it, unless this job alone was told to stop. Once."""
+        if self._ended_at is not None:
+            return
+        self._ended_at = self.trainer.state.global_step
+        if self._order.final or not self._order.stop:
+            self._shell.island.finish(self._ended_at)
+            self._has_final = True
+        control.should_save = _saves(self.args)
+
+    def _saved(self, folder: Path) -> None:
+        step = self.trainer.state.global_step
+        self._shell.island.save(folder, step)
+        if self._pieces is None or self._group is None or self.args.save_only_model:
+            return
+        masters, group = self._pieces.masters(), self._group
+        if masters:
+            all_or_none(group, lambda: save_masters(folder, masters, step, group.rank, group.size))
 
     def _trained(self) -> None:
-        if self._finished_at is None:
+        if self._ended_at is None:
             raise InternalError("the training ended without a last step; the final values were not installed")
-        self._tell_which_wins()
+        if self._has_final:
+            self._tell_which_wins()
         self._shell.end()
 
     def _tell_which_wins(self) -> None:
         """Say where the run's final values are, when the trainer has others in memory or saved none."""
         state = self.trainer.state
-        last = f"{self.args.output_dir}/checkpoint-{self._finished_at}"
+        last = f"{self.args.output_dir}/checkpoint-{self._ended_at}"
         if not _saves(self.args):
             logger.warning("--save_strategy no: the run's final values are in memory only, no file has them")
         elif self.args.load_best_model_at_end and state.best_model_checkpoint not in (None, last):

@@ -9,8 +9,10 @@ ones.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ import torch.distributed as dist
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.layout import Box, Layout, PieceMap, TensorSpec, merge_rule_of
+from swift_diloco.hf.masters import load_masters
 from swift_diloco.hf.names import exported_names
 from swift_diloco.hf.shares import share, share_boxes
 from swift_diloco.hf.weights import Weight
@@ -26,7 +29,17 @@ from swift_diloco.model import RankGroup
 BUCKET_BYTES = 64 << 20
 """Small ranges are passed between ranks together, up to this much at a time (bytes): the size of the scratch tensor."""
 
+logger = logging.getLogger("swift_diloco")
+
 DTYPES = (torch.float32, torch.bfloat16)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The checkpoint that the trainer has loaded."""
+
+    folder: Path
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +55,12 @@ class _Bound:
 class HfPieces:
     """The pieces of one rank. Construct when the trainer has prepared the model."""
 
-    def __init__(self, model: torch.nn.Module, group: RankGroup) -> None:
+    def __init__(self, model: torch.nn.Module, group: RankGroup, loaded: Loaded | None = None) -> None:
         self._group = group
+        self._loaded = loaded
         self._parameters = trained_parameters(model)
         self._by_number: dict[int, torch.nn.Parameter] = {}
+        self._names: dict[int, str] = {}
         self._owned: dict[int, Weight] = {}
         self._fragments: list[_Bound] = []
 
@@ -60,11 +75,35 @@ class HfPieces:
 
     def boxes(self, layout: Layout) -> Sequence[Box]:
         """The boxes of this rank's shares."""
-        self._by_number = {number: self._parameters[spec.name] for number, spec in enumerate(layout.tensors)}
+        self._names = {number: spec.name for number, spec in enumerate(layout.tensors)}
+        self._by_number = {number: self._parameters[name] for number, name in self._names.items()}
         for number, parameter in self._by_number.items():
             begin, end = share(tuple(parameter.shape), self._group.rank, self._group.size)
             self._owned[number] = Weight(parameter, begin, end)
+        self._restore_masters()
         return share_boxes(layout, self._group.rank, self._group.size)
+
+    def _restore_masters(self) -> None:
+        masters = self.masters()
+        if self._loaded is None or not masters:
+            return
+        trouble = load_masters(self._loaded.folder, masters, self._loaded.step)
+        if trouble is not None:
+            logger.warning(
+                "rank %d: the FP32 copies of low-precision weights beside %s cannot be used: %s; the rounded weights "
+                "are taken",
+                self._group.rank,
+                self._loaded.folder,
+                trouble,
+            )
+
+    def masters(self) -> dict[str, tuple[int, int, torch.Tensor]]:
+        """The FP32 copies of low-precision weights that this rank keeps, by name: first and last element, values."""
+        kept = {}
+        for number, weight in self._owned.items():
+            if weight.master is not None and weight.elements:
+                kept[self._names[number]] = (weight.begin, weight.begin + weight.elements, weight.master)
+        return kept
 
     def bind(self, pieces: PieceMap) -> None:
         """Learn the fragments, and drop those known before."""

@@ -23,6 +23,7 @@ class Weight:
     """The elements [begin, end) of a parameter, owned by this rank."""
 
     def __init__(self, parameter: torch.Tensor, begin: int, end: int) -> None:
+        self.begin = begin
         self._local = parameter.detach().view(-1)[begin:end]
         self._master: torch.Tensor | None = None
         if parameter.dtype != torch.float32:

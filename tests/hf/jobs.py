@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from safetensors.numpy import load_file
+from numpy.typing import NDArray
+from safetensors.torch import load_file
 
 from tests.e2e.harness import SyncerProcess
 from tests.trainer.forkserver import ForkServer, RunningJob
@@ -49,19 +51,25 @@ class Job:
 
 
 def run_islands(server: ForkServer, syncer: SyncerProcess, jobs: Sequence[Job]) -> list[RunningJob]:
-    """Run islands side by side to their good ends."""
+    """Run islands side by side to their good ends. One that fails ends the others."""
     running = [job.start(server, island, syncer.address) for island, job in enumerate(jobs)]
     for job in running:
         job.wait(TIMEOUT_S).check()
     return running
 
 
-def weights(output: Path, step: int = 8, file: str = "model.safetensors") -> dict[str, bytes]:
+def arrays(folder: Path, step: int = 8, file: str = "model.safetensors") -> dict[str, NDArray[Any]]:
+    """Every tensor of a checkpoint (or of `folder` itself if it has the file); bf16 as FP32."""
+    path = folder / file if (folder / file).exists() else folder / f"checkpoint-{step}" / file
+    return {name: tensor.float().numpy() for name, tensor in load_file(path).items()}
+
+
+def weights(folder: Path, step: int = 8, file: str = "model.safetensors") -> dict[str, bytes]:
     """Every tensor of a checkpoint, as bytes."""
-    return {name: values.tobytes() for name, values in load_file(output / f"checkpoint-{step}" / file).items()}
+    return {name: values.tobytes() for name, values in arrays(folder, step, file).items()}
 
 
-def logged(output: Path) -> list[dict[str, object]]:
+def logged(output: Path) -> list[dict[str, Any]]:
     """The lines of `logging.jsonl` that tell of a step."""
     lines = [json.loads(line) for line in (output / "logging.jsonl").read_text().splitlines()]
     return [line for line in lines if "loss" in line]

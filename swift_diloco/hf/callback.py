@@ -20,20 +20,19 @@ from typing import Any, ClassVar
 
 from swift.callbacks import TrainerCallback
 
+from swift_diloco.agree import all_or_none
 from swift_diloco.core.errors import InternalError, UserError
-from swift_diloco.core.settings import IslandSettings, load_island_settings
+from swift_diloco.core.settings import load_island_settings
+from swift_diloco.group import LoneRank, TorchGroup, ranks_of_this_job
 from swift_diloco.hf.masters import save_masters
 from swift_diloco.hf.pieces import HfPieces, Loaded
-from swift_diloco.hf.ranks import LoneRank, ranks_of_this_job
 from swift_diloco.hf.report import report_to
 from swift_diloco.hf.schedule import catch_up
 from swift_diloco.hf.supported import check_job, check_model
 from swift_diloco.hf.work import WorkCounter
 from swift_diloco.island import Island, Verdict
+from swift_diloco.job import run_folder
 from swift_diloco.logs import make_logs_visible
-from swift_diloco.megatron.agree import all_or_none
-from swift_diloco.megatron.group import TorchGroup
-from swift_diloco.megatron.job import RUN_FOLDER
 from swift_diloco.shell import Shell
 
 VERSIONED = re.compile(r"v\d+-\d{8}-\d{6}")
@@ -115,7 +114,8 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
         self._pieces = HfPieces(trainer.model, group, loaded)
         self._work = WorkCounter(group)
         self._work.attach(trainer)
-        folder = run_folder(self.args.output_dir, self._settings)
+        output = Path(self.args.output_dir)
+        folder = run_folder(output, self._settings, versioned=VERSIONED.fullmatch(output.name) is not None)
         job = self._shell.job(self._settings, group, folder, state.global_step)
         job = replace(job, resumed_from=loaded.folder if loaded is not None else None)
         return type(self).island_type(self._settings, self._pieces, group, job)
@@ -187,14 +187,6 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
                 state.best_model_checkpoint,
                 last,
             )
-
-
-def run_folder(output_dir: str, settings: IslandSettings) -> Path:
-    """The folder that all starts of one job share."""
-    if settings.run_dir:
-        return Path(settings.run_dir)
-    output = Path(output_dir)
-    return (output.parent if VERSIONED.fullmatch(output.name) else output) / RUN_FOLDER
 
 
 def _saves(args: Any) -> bool:

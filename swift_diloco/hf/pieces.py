@@ -25,6 +25,7 @@ from swift_diloco.hf.names import exported_names
 from swift_diloco.hf.shares import share, share_boxes
 from swift_diloco.hf.weights import Weight
 from swift_diloco.model import RankGroup
+from swift_diloco.streams import check_stream, settle
 
 BUCKET_BYTES = 64 << 20
 """Small ranges are passed between ranks together, up to this much at a time (bytes): the size of the scratch tensor."""
@@ -132,19 +133,19 @@ class HfPieces:
     def read(self, fragment: int, out: torch.Tensor) -> None:
         """Copy the present FP32 values of the rank's stream of `fragment` into `out`."""
         bound = self._fragments[fragment]
-        _check_stream(fragment, out, bound.elements)
+        check_stream(fragment, out, bound.elements)
         position = 0
         for weight in bound.owned:
             weight.read(out[position : position + weight.elements])
             position += weight.elements
-        _settle(bound.owned)
+        settle(weight.device for weight in bound.owned)
 
     @torch.no_grad()
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
         """Install new values: this rank's own, then those of the other ranks over the training network. Collective."""
         for fragment in sorted(values):
             bound = self._fragments[fragment]
-            _check_stream(fragment, values[fragment], bound.elements)
+            check_stream(fragment, values[fragment], bound.elements)
             position = 0
             for weight in bound.owned:
                 weight.write(values[fragment][position : position + weight.elements])
@@ -152,7 +153,7 @@ class HfPieces:
             if self._group.size > 1:
                 for rank, views in enumerate(bound.ranges):
                     pass_on(views, rank, mine=rank == self._group.rank)
-            _settle(bound.owned)
+            settle(weight.device for weight in bound.owned)
 
 
 def trained_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -202,18 +203,3 @@ def buckets(views: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
             groups.append([view])
             filled = size
     return groups
-
-
-def _check_stream(fragment: int, stream: torch.Tensor, elements: int) -> None:
-    if stream.shape != (elements,) or stream.dtype != torch.float32:
-        raise ValueError(
-            f"the stream of fragment {fragment} is {stream.dtype} of shape {list(stream.shape)}; "
-            f"expected float32 of [{elements}]"
-        )
-
-
-def _settle(weights: Sequence[Weight]) -> None:
-    """Wait for copies between a device and pinned host memory, so that the caller may reuse its buffer."""
-    for device in {weight.device for weight in weights}:
-        if device.type == "cuda":
-            torch.cuda.current_stream(device).synchronize()

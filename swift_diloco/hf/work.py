@@ -9,30 +9,15 @@ NaN, and the step number advances all the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 
-from swift_diloco.core.errors import InternalError, UserError
+from swift_diloco.core.errors import UserError
+from swift_diloco.work import StepWork, Sums, agree_on_work
 
 IGNORED = -100
 """The label of a token that is not supervised, in all of transformers."""
-
-
-class Sums(Protocol):
-    """Ranks that can add numbers up."""
-
-    @property
-    def size(self) -> int: ...
-
-    def sums(self, numbers: Sequence[int]) -> list[int]: ...
-
-
-class StepWork(NamedTuple):
-    """What a step did on the whole island: whether it updated the model, and its supervised tokens (else 0)."""
-
-    trained: bool
-    tokens: int
 
 
 def supervised_tokens(batches: Iterable[Mapping[str, Any]]) -> torch.Tensor | int:
@@ -77,9 +62,4 @@ class WorkCounter:
         trained_here = self._had_gradients and not skipped
         tokens_here = int(supervised_tokens(self._batches or ())) if trained_here else 0
         self._batches, self._had_gradients = None, False
-        tokens, trained = self._group.sums([tokens_here, int(trained_here)])
-        if trained not in (0, self._group.size):
-            raise InternalError(
-                f"the optimizer took this step on {trained} of {self._group.size} ranks; expected all or none"
-            )
-        return StepWork(trained > 0, tokens if trained else 0)
+        return agree_on_work(self._group, trained=trained_here, tokens=tokens_here)

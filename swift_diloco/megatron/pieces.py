@@ -26,6 +26,7 @@ from swift_diloco.megatron.replicas import Replicator, Segment, agree_transfers
 from swift_diloco.megatron.sharded import model_parts
 from swift_diloco.megatron.supported import check_supported
 from swift_diloco.model import RankGroup
+from swift_diloco.streams import check_stream, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +101,13 @@ class MegatronPieces:
     def read(self, fragment: int, out: torch.Tensor) -> None:
         """Copy the present FP32 values of the rank's stream of `fragment` into `out`."""
         bound = self._fragments[fragment]
-        _check_stream(fragment, out, bound.elements)
+        check_stream(fragment, out, bound.elements)
         position = 0
         for segment in bound.segments:
             end = position + segment.values.numel()
             out[position:end].copy_(segment.values, non_blocking=True)
             position = end
-        _settle(bound.segments)
+        settle(segment.values.device for segment in bound.segments)
 
     @torch.no_grad()
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
@@ -117,7 +118,7 @@ class MegatronPieces:
         parameters: frozenset[torch.nn.Parameter] = frozenset()
         for fragment in sorted(values):
             bound = self._fragments[fragment]
-            _check_stream(fragment, values[fragment], bound.elements)
+            check_stream(fragment, values[fragment], bound.elements)
             position = 0
             for segment in bound.segments:
                 end = position + segment.values.numel()
@@ -128,19 +129,4 @@ class MegatronPieces:
         self._replicator.exchange(tensors)
         publish(self._masters, parameters, self._chunks)
         for fragment in sorted(values):
-            _settle(self._fragments[fragment].segments)
-
-
-def _check_stream(fragment: int, stream: torch.Tensor, elements: int) -> None:
-    if stream.shape != (elements,) or stream.dtype != torch.float32:
-        raise ValueError(
-            f"the stream of fragment {fragment} is {stream.dtype} of shape {list(stream.shape)}; "
-            f"expected float32 of [{elements}]"
-        )
-
-
-def _settle(segments: Sequence[Segment]) -> None:
-    """Wait for copies between the device and pinned CPU memory, so that the caller may use or reuse its buffer."""
-    for device in {segment.values.device for segment in segments}:
-        if device.type == "cuda":
-            torch.cuda.current_stream(device).synchronize()
+            settle(segment.values.device for segment in self._fragments[fragment].segments)

@@ -11,25 +11,10 @@ Counted where the labels are once: on the last pipeline stage and tensor paralle
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from swift_diloco.core.errors import InternalError, UserError
-
-
-class Sums(Protocol):
-    """Ranks that can add numbers up, as `TorchGroup` does."""
-
-    @property
-    def size(self) -> int: ...
-
-    def sums(self, numbers: Sequence[int]) -> list[int]: ...
-
-
-class StepWork(NamedTuple):
-    """What a step did on the whole island: whether it updated the model, and its supervised tokens (else 0)."""
-
-    trained: bool
-    tokens: int
+from swift_diloco.core.errors import UserError
+from swift_diloco.work import StepWork, Sums, agree_on_work
 
 
 def supervised_tokens(metrics: Sequence[Mapping[str, Any]]) -> int:
@@ -67,13 +52,9 @@ class TokenCounter:
 
     def take(self) -> StepWork:
         """The work of the step that just ended, on all ranks. Collective; the count begins anew."""
-        tokens, trained = self._group.sums([self._tokens, int(self._trained)])
+        tokens, trained = self._tokens, self._trained
         self._tokens, self._trained = 0, False
-        if trained not in (0, self._group.size):
-            raise InternalError(
-                f"the optimizer took this step on {trained} of {self._group.size} ranks; expected all or none"
-            )
-        return StepWork(trained > 0, tokens if trained else 0)
+        return agree_on_work(self._group, trained=trained, tokens=tokens)
 
 
 def _labels_are_counted_here() -> bool:

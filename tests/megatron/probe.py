@@ -19,7 +19,7 @@ from swift.megatron.callbacks import MegatronCallback, megatron_callbacks_map
 
 from swift_diloco.core.layout import Box, Layout, PieceMap, TensorSpec, make_layout, plan_fragments, tiling_fault
 from swift_diloco.cpu import cpu_arguments
-from swift_diloco.megatron.group import TorchGroup
+from swift_diloco.group import TorchGroup
 from swift_diloco.megatron.pieces import MegatronPieces
 from swift_diloco.megatron.tokens import TokenCounter
 from tests.megatron.values import new_values, slices

@@ -1,4 +1,4 @@
-"""The ranks of one island over a gloo group of our own (`RankGroup` for torch.distributed).
+"""The ranks of one island over a gloo group of our own (`RankGroup` for torch.distributed), or one process alone.
 
 Own, so that a rank that waits for the network never sits in a collective of the trainer, whose watchdog would end the
 job. Payloads travel as their length and a tensor of bytes; nothing is pickled. Knows nothing of what they mean.
@@ -84,6 +84,40 @@ class TorchGroup:
         if self._group is None:
             raise InternalError("the group of ranks is closed")
         return self._group
+
+
+class LoneRank:
+    """`RankGroup` of a job of one process, which has no process group."""
+
+    @property
+    def rank(self) -> int:
+        return 0
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    def broadcast(self, payload: bytes | None) -> bytes:
+        if payload is None:
+            raise InternalError("rank 0 must give the payload that it broadcasts")
+        return payload
+
+    def gather(self, payload: bytes) -> Sequence[bytes]:
+        return [payload]
+
+    def all_true(self, votes: Sequence[bool]) -> list[bool]:
+        return list(votes)
+
+    def sums(self, numbers: Sequence[int]) -> list[int]:
+        return list(numbers)
+
+    def close(self) -> None:
+        """Nothing to give up."""
+
+
+def ranks_of_this_job() -> TorchGroup | LoneRank:
+    """All ranks of torch.distributed's world; without one, this process alone. Collective."""
+    return TorchGroup() if dist.is_initialized() else LoneRank()
 
 
 def _tensor(payload: bytes) -> torch.Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
-from typing import Any
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings import EMBEDDED, IslandSettings, require_syncer
@@ -18,12 +17,11 @@ RUN_FOLDER = "diloco"
 INSTANCE_BYTES = 16
 
 
-def run_folder(args: Any, settings: IslandSettings) -> Path:
-    """The folder that all starts of one job share."""
+def run_folder(output: Path, settings: IslandSettings, *, versioned: bool) -> Path:
+    """The folder that all starts of one job share; `versioned`: the output folder is of one start only."""
     if settings.run_dir:
         return Path(settings.run_dir)
-    output = Path(args.output_dir)
-    return (output.parent if args.add_version else output) / RUN_FOLDER
+    return (output.parent if versioned else output) / RUN_FOLDER
 
 
 def instance_of(folder: Path, island: int) -> str:

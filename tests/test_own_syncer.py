@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco import embedded
+from swift_diloco import embedded, own_syncer
 from swift_diloco.core.settings import IslandSettings
-from swift_diloco.megatron import own_syncer
-from swift_diloco.megatron.own_syncer import OwnSyncer
+from swift_diloco.own_syncer import OwnSyncer
 
 
 class Syncers:

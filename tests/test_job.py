@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings import IslandSettings
-from swift_diloco.megatron.job import instance_of, run_folder, wants_own_syncer
+from swift_diloco.job import instance_of, run_folder, wants_own_syncer
 
 EMBEDDED = IslandSettings(syncer="embedded")
 
 
 def test_run_folder_is_beside_the_versioned_output_folders(tmp_path: Path) -> None:
-    versioned = SimpleNamespace(output_dir=str(tmp_path / "out" / "v3-20260101"), add_version=True)
-    plain = SimpleNamespace(output_dir=str(tmp_path / "out"), add_version=False)
-    assert run_folder(versioned, EMBEDDED) == run_folder(plain, EMBEDDED) == tmp_path / "out" / "diloco"
+    output = tmp_path / "out"
+    assert run_folder(output / "v3-20260101", EMBEDDED, versioned=True) == output / "diloco"
+    assert run_folder(output, EMBEDDED, versioned=False) == output / "diloco"
     chosen = msgspec.structs.replace(EMBEDDED, run_dir=str(tmp_path / "mine"))
-    assert run_folder(plain, chosen) == tmp_path / "mine"
+    assert run_folder(output, chosen, versioned=False) == tmp_path / "mine"
 
 
 def test_restart_has_the_instance_token_of_its_island_and_of_no_other(tmp_path: Path) -> None:

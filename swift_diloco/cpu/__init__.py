@@ -36,7 +36,7 @@ def install() -> None:
     set_defaults(os.environ)
     import torch
 
-    from swift_diloco.cpu import collectives, cuda, device_mode, parallel_marks, stand_ins, triton_stand_in
+    from swift_diloco.cpu import collectives, cuda, device_mode, parallel_marks, snapshots, stand_ins, triton_stand_in
     from swift_diloco.cpu.after_import import after_import
 
     _refuse_real_transformer_engine(stand_ins.is_installed("transformer_engine"), torch.cuda.is_available())
@@ -48,6 +48,7 @@ def install() -> None:
     if "triton" in stand_ins.register().packages:
         triton_stand_in.hide_from_torch()
     after_import(parallel_marks.MODULE, parallel_marks.mark_weights)
+    after_import(snapshots.MODULE, snapshots.copy_before_writing)
     device_mode.enter()
     _installed = True
 

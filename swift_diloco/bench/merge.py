@@ -1,0 +1,56 @@
+"""Merge and outer step of one fragment, against the speed at which this machine copies memory.
+
+4 islands are merged under rda and a Nesterov step is taken on 64 Mi elements. Every delta has to be read twice (rda
+needs lengths first), values and momentum read once and written once: 12 streams of 4 bytes per element, which is the
+traffic a perfect program would make. The ceiling is the fastest copy of the same run, counting bytes read and written;
+each repeat measures both, close together, and the line gives the best of each and the median.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from swift_diloco.bench.ceilings import copies, seconds
+from swift_diloco.bench.lines import Line, line, median, short
+from swift_diloco.core import kernels
+from swift_diloco.core.merge import Contribution, MergePlan, MergeRule, TensorSlot, merge_and_step_fragment
+from swift_diloco.core.outer import OuterSettings, OuterState
+
+ISLANDS = 4
+STREAMS = 2 * ISLANDS + 4
+TARGET_RATIO = 0.5
+TENSORS = 8
+"""Equal tensors of the fragment, so that there is more than one length and direction to find."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured."""
+
+    elements: int = 64 * 1024 * 1024
+    repeats: int = 7
+    threads: int = 2
+
+
+def run(options: Options) -> list[Line]:
+    """Measure."""
+    kernels.warm_up()
+    n = options.elements // TENSORS * TENSORS
+    rng = np.random.default_rng(0)
+    deltas = [rng.standard_normal(n, dtype=np.float32) for _ in range(ISLANDS)]
+    pushes = [Contribution(i, 1.0 + i, delta) for i, delta in enumerate(deltas)]
+    state, out = (OuterState(np.zeros(n, np.float32), np.ones(n, np.float32)) for _ in range(2))
+    slots = tuple(TensorSlot(i * n // TENSORS, n // TENSORS, MergeRule.RDA) for i in range(TENSORS))
+    plan = MergePlan(slots, OuterSettings(lr=0.7, momentum=0.9, nesterov=True))
+    merge_s, copy_s = [], []
+    with ThreadPoolExecutor(options.threads) as pool:
+        for _ in range(options.repeats):
+            merge_s.append(seconds(lambda: merge_and_step_fragment(plan, pushes, state, out, pool)))
+            copy_s += [seconds(way) for way in copies(deltas[0], out.values, pool)]
+    streams, copied = STREAMS * 4 * n / 1e9, 2 * 4 * n / 1e9
+    figures = (streams / min(merge_s), copied / min(copy_s), TARGET_RATIO)
+    middle = short(streams / median(merge_s))
+    return [line("merge_rda4_nesterov", "GB/s", figures, elements=n, threads=options.threads, median=middle)]

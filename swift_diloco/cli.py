@@ -77,6 +77,27 @@ def quickstart(words: list[str]) -> int:
     return quickstart_main(words)
 
 
+def admin(words: list[str]) -> int:
+    """Give an order to a running syncer."""
+    from swift_diloco.admin import main as admin_main
+
+    return admin_main(words)
+
+
+def status(words: list[str]) -> int:
+    """Show what a syncer does."""
+    from swift_diloco.admin import status as admin_status
+
+    return admin_status(words)
+
+
+def keygen(words: list[str]) -> int:
+    """Make key pairs."""
+    from swift_diloco.keys import main as keys_main
+
+    return keys_main(words)
+
+
 def _refuse_words(command: str, words: list[str]) -> None:
     if words:
         raise UserError(f"{PROGRAM} {command} takes no arguments, found {' '.join(words)}")
@@ -85,6 +106,9 @@ def _refuse_words(command: str, words: list[str]) -> None:
 COMMANDS: dict[str, tuple[Command, str]] = {
     "quickstart": (quickstart, "train a small model on two islands of this machine and report"),
     "syncer": (syncer, "run the syncer (the same as swift-diloco-syncer)"),
+    "status": (status, "show what a running syncer does: members, rounds, for whom it waits"),
+    "admin": (admin, "give an order to a running syncer: save, save_and_stop, abort, set, kick, checkpoint, stop"),
+    "keygen": (keygen, "make key pairs for encrypted connections"),
     "plugin-path": (plugin_path, "print the plugin file, for --external_plugins without the start-up hook"),
     "version": (version, "print the version"),
 }

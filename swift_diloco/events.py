@@ -141,6 +141,13 @@ class Install:
 
 
 @dataclass(frozen=True)
+class FetchExactly:
+    """Fetch these values in float32, also those that are held in the encoding of published values."""
+
+    names: tuple[ValueName, ...]
+
+
+@dataclass(frozen=True)
 class Capture:
     """Snapshot local minus anchor of a fragment on all ranks and make it ready for upload."""
 
@@ -158,7 +165,7 @@ class ForgetUpload:
 
 @dataclass(frozen=True)
 class StopTraining:
-    """This boundary is the last: end training in the trainer's own way. Not `final`: without waiting for a final cut."""
+    """This boundary is the last: end training in the trainer's own way. Not `final`: without waiting for a cut."""
 
     reason: str
     final: bool = True
@@ -201,6 +208,7 @@ Effect = (
     | ProvideInit
     | NameAnchor
     | Install
+    | FetchExactly
     | Capture
     | ForgetUpload
     | StopTraining

@@ -173,11 +173,12 @@ class Holdings:
         self._met(name.fragment, "kept")
         return [NameAnchor(name)]
 
-    def final_cut(self, values: tuple[ValueName, ...]) -> None:
-        """The values to end with: those not held are wanted, and overwrite."""
+    def final_cut(self, values: tuple[ValueName, ...], *, held_exactly: bool = True) -> None:
+        """The values to end with: those not held are wanted, and overwrite. All of them, where anchors are what a
+        coarser encoding left of the values."""
         self._written_final.clear()
         self._unmet.clear()
-        self.pending = {n.fragment: n for n in values if not self._holds_values_of(n)}
+        self.pending = {n.fragment: n for n in values if not (held_exactly and self._holds_values_of(n))}
         self._how = dict.fromkeys(self.pending, Align.OVERWRITE)
         self._resumed &= self.pending.keys()
 

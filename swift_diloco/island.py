@@ -23,11 +23,13 @@ import msgspec
 from swift_diloco import events
 from swift_diloco.buffers import HostBuffers
 from swift_diloco.bulk import BulkLink
+from swift_diloco.core.curve import CurveKeys
 from swift_diloco.core.errors import DilocoError, PeerError, UserError
 from swift_diloco.core.frames import decode_header
 from swift_diloco.core.layout import Layout, TensorSpec, make_layout
 from swift_diloco.core.messages import Leave
 from swift_diloco.core.settings import IslandSettings
+from swift_diloco.keys import decode_keys, encode_keys, island_keys
 from swift_diloco.link import ControlLink
 from swift_diloco.model import ModelPieces, RankGroup
 from swift_diloco.performing import Introduction, Links, Performer
@@ -249,6 +251,7 @@ class Island:
         boxes = tuple(sorted(self.model.boxes(self.layout)))
         owns = self.group.gather(b"1" if boxes else b"")
         life = self._from_rank_0(lambda: secrets.token_hex(8).encode()).decode()
+        keys = decode_keys(self._from_rank_0(lambda: encode_keys(island_keys(self.settings))))
         address = self._from_rank_0(lambda: self.job.address().encode()).decode()
         profile = Profile(
             island=self.settings.island_id,
@@ -259,21 +262,21 @@ class Island:
         )
         resumed = resume(self.job.resumed_from, self.job.step, self.layout, boxes, self.group)
         self.session = Session(profile, resumed.remembered)
-        self._links = self._open_links(address, owns_pieces=bool(boxes))
+        self._links = self._open_links(address, keys, owns_pieces=bool(boxes))
         owners = sum(1 for flag in owns if flag)
         about = Introduction(self.settings.island_id, self.job.instance, self.job.step, self.layout, boxes, owners)
         self.performer = Performer(self.session, self.model, self._links, about, resumed)
 
-    def _open_links(self, address: str, *, owns_pieces: bool) -> Links:
+    def _open_links(self, address: str, keys: CurveKeys | None, *, owns_pieces: bool) -> Links:
         control, bulk, buffers = None, None, HostBuffers()
         if self.group.rank == 0:
             s = self.settings
-            control = ControlLink(address, heartbeat_s=s.heartbeat_s, stall_s=s.heartbeat_stall_s)
+            control = ControlLink(address, heartbeat_s=s.heartbeat_s, stall_s=s.heartbeat_stall_s, keys=keys)
             control.progressed(self.job.step)
             control.start()
             logger.info("island %d: looking for the syncer at %s", s.island_id, address)
         if owns_pieces:
-            bulk = BulkLink(address, self.group.rank, buffers)
+            bulk = BulkLink(address, self.group.rank, buffers, keys)
             bulk.start()
         return Links(control, bulk, buffers)
 
@@ -379,7 +382,9 @@ class Island:
 
     def _tell_wait(self) -> None:
         """Rank 0 says for whom the island waits: when that changes, and every PROGRESS_S."""
-        reason = self.session.waiting_for()
+        control, reason = self._links.control, self.session.waiting_for()
+        if reason and control is not None and control.trouble and self.session.membership is Membership.DIALING:
+            reason += f" ({control.trouble})"
         told, at = self._told
         if reason and (reason != told or self._now - at > PROGRESS_S):
             where = "" if self.session.generation else f" at {self._address_text()}"

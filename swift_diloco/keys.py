@@ -45,6 +45,19 @@ def island_keys(settings: IslandSettings) -> CurveKeys | None:
     return CurveKeys(load_pair(Path(settings.curve_key).expanduser()), public_key(settings.syncer_key))
 
 
+def encode_keys(keys: CurveKeys | None) -> bytes:
+    """For the other ranks of the island, over the training network. Only rank 0's node needs the key files."""
+    return b"" if keys is None else " ".join((keys.own.public, keys.own.secret, keys.server)).encode()
+
+
+def decode_keys(shared: bytes) -> CurveKeys | None:
+    """The inverse."""
+    if not shared:
+        return None
+    public, secret, server = shared.decode().split(" ")
+    return CurveKeys(KeyPair(public, secret), server)
+
+
 def main(words: list[str]) -> int:
     """The command. Returns the exit code; raises `UserError`."""
     parser = _Parser(

@@ -49,7 +49,8 @@ _TURNED_DOWN = {
     "the island's public key must be among those of the syncer's --curve-allow",
     int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL): "the two sides do not agree on encryption; give --diloco_curve_key and "
     "--diloco_syncer_key exactly when the syncer has --curve-key, and its own public key",
-    int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL): "no detail is known",
+    int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL): "it broke off without a word; with encryption, --diloco_syncer_key is "
+    "most likely not that syncer's",
 }
 _LOST_EVENTS = int(zmq.EVENT_DISCONNECTED)
 _WATCHED_EVENTS = _LOST_EVENTS | int(zmq.EVENT_HANDSHAKE_SUCCEEDED) | sum(_TURNED_DOWN)

@@ -115,6 +115,9 @@ class Performer:
             case events.NameAnchor(name):
                 if self._bulk is not None:
                     self._bulk.holds(name)
+            case events.FetchExactly(names):
+                if self._bulk is not None:
+                    self._bulk.fetch_exactly(names)
             case events.Capture(push, fragment):
                 self._capture(push, fragment)
             case events.ForgetUpload(push, arrived):

@@ -54,6 +54,7 @@ from swift_diloco.events import (
     Effect,
     Event,
     Fail,
+    FetchExactly,
     Heard,
     Introduce,
     LastStepReached,
@@ -289,7 +290,8 @@ class Session:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def _published(self, message: Published, now: float) -> list[Effect]:
-        if self._providing_init and message.name.version == 0:
+        # In a coarser encoding also the provider's own values come back changed: it installs them like everybody.
+        if self._providing_init and message.name.version == 0 and self.contract.publish_encoding == "f32":
             return self.holdings.provided(message.name, message.run)
         return self.holdings.published(message.name, message.run)
 
@@ -298,9 +300,10 @@ class Session:
         self.pushes.void()
         if self.stage is Stage.FINISHED:
             return [Tell(CutInstalled(self.syncer_session, self.generation))]
-        self.holdings.final_cut(message.values)
+        exact = self.contract.publish_encoding == "f32"
+        self.holdings.final_cut(message.values, held_exactly=exact)
         self._stop = StopTraining("the run is finished")
-        return []
+        return [] if exact else [FetchExactly(message.values)]
 
     def _pulled(self, message: Pull, now: float) -> list[Effect]:
         self.pushes.pulled(message)

@@ -44,6 +44,8 @@ class Job(msgspec.Struct, frozen=True):
     connect_timeout_s: float = 20.0
     initial_cut_timeout_s: float = 40.0
     finish_timeout_s: float = 60.0
+    curve_key: str = ""
+    syncer_key: str = ""
     die_at_step: int = -1
     """SIGKILL the process when this step is reached."""
 
@@ -62,6 +64,8 @@ class FakeIsland:
     models: list[QuadraticModel] = field(default_factory=list)
     islands: list[Island] = field(default_factory=list)
     steps_done: int = 0
+    saves: list[int] = field(default_factory=list)
+    """Steps at which the syncer had this island save."""
 
     def run(self) -> None:
         """Train to the end; raises what the ranks raised."""
@@ -73,6 +77,8 @@ class FakeIsland:
             connect_timeout_s=job.connect_timeout_s,
             initial_cut_timeout_s=job.initial_cut_timeout_s,
             finish_timeout_s=job.finish_timeout_s,
+            curve_key=job.curve_key,
+            syncer_key=job.syncer_key,
         )
         facts = JobFacts(step=0, instance=f"{job.instance}-{job.island}", address=lambda: job.address)
         for rank, group in enumerate(groups):
@@ -92,7 +98,7 @@ class FakeIsland:
         failure: BaseException | None = None
         try:
             island.start()
-            step = 0
+            step, final = 0, True
             while step < job.steps:
                 time.sleep(job.step_s)
                 model.train(job.lr)
@@ -100,9 +106,16 @@ class FakeIsland:
                 if rank == 0:
                     self.steps_done = step
                     self.on_step(step)
-                if island.step_ended(step, trained=True, tokens=job.tokens).stop:
+                verdict = island.step_ended(step, trained=True, tokens=job.tokens)
+                if verdict.save and rank == 0:
+                    self.saves.append(step)
+                if verdict.stop:
+                    final = verdict.final
                     break
-            island.finish(step)
+                if verdict.save and island.step_begins().stop:
+                    break
+            if final:
+                island.finish(step)
             island.saved()
         except BaseException as error:
             failure = error

@@ -1,0 +1,108 @@
+"""Deltas that stay encoded until they are merged: the same bits as decoding first, with less memory."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import syncer.deltas as deltas
+from swift_diloco.core import codec
+from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding
+from swift_diloco.core.layout import PieceMap, TensorSpec, make_layout, plan_fragments
+from swift_diloco.core.merge import Contribution, MergePlan, MergeRule, merge_and_step_fragment, slots_of
+from swift_diloco.core.outer import OuterSettings, OuterState
+from swift_diloco.core.pieces import FragmentStream
+from syncer.buffers import ValueBuffers
+from syncer.deltas import EncodedDelta, FlatDelta, Push, merge_pushes
+from tests.syncer.served import column_cut
+
+Floats = NDArray[np.float32]
+LAYOUT = make_layout(
+    [
+        TensorSpec("a", (700, 500), "avg"),
+        TensorSpec("b", (64, 40), "rda"),
+        TensorSpec("c", (64,), "rda"),
+        TensorSpec("d", (1024, 300), "rda"),
+    ]
+)
+FRAGMENTS = plan_fragments(LAYOUT, 1, "binpack")
+SIZE = sum(spec.elements for spec in LAYOUT.tensors)
+SLOTS = slots_of((spec.elements, MergeRule(spec.rule)) for spec in LAYOUT.tensors)
+LOSSY = [Encoding.BF16, Encoding.INT8, Encoding.Q4]
+
+
+def floats(seed: int) -> Floats:
+    return np.random.default_rng(seed).standard_normal(SIZE).astype(np.float32)
+
+
+def encoded(values: Floats, encoding: Encoding) -> tuple[EncodedDelta, Floats]:
+    """A delta pushed by two ranks that cut by columns, and what it decodes to."""
+    pieces = {rank: PieceMap(LAYOUT, FRAGMENTS, column_cut(LAYOUT, rank)) for rank in (0, 1)}
+    streams = {rank: FragmentStream(each, 0) for rank, each in pieces.items()}
+    delta = EncodedDelta(streams, encoding, FRAGMENTS.fragments[0], ValueBuffers())
+    decoded = np.full(SIZE, np.nan, np.float32)
+    for rank, stream in streams.items():
+        for index in range(codec.chunk_count(stream.elements)):
+            size = codec.chunk_elements(stream.elements, index)
+            chunk = np.empty(size, np.float32)
+            stream.gather(values, index * CHUNK_ELEMENTS, chunk)
+            payload = codec.encode(chunk, encoding)
+            delta.put(rank, index, payload.data)
+            codec.decode(payload.data, encoding, chunk)
+            stream.scatter(chunk, index * CHUNK_ELEMENTS, decoded)
+    return delta, decoded
+
+
+@pytest.mark.parametrize("encoding", LOSSY)
+def test_flat_is_what_was_pushed(encoding: Encoding) -> None:
+    delta, decoded = encoded(floats(1), encoding)
+    assert delta.elements == SIZE and np.isfinite(decoded).all()
+    assert (delta.flat(ValueBuffers()) == decoded).all()
+    assert delta.nbytes < 0.51 * 4 * SIZE
+
+
+@pytest.mark.parametrize("scratch_bytes", [4, 1 << 20, 1 << 30])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_merging_encoded_deltas_gives_the_bits_of_decoding_them_first(
+    monkeypatch: pytest.MonkeyPatch, scratch_bytes: int, momentum: float
+) -> None:
+    monkeypatch.setattr(deltas, "SCRATCH_BYTES", scratch_bytes)
+    plan = MergePlan(SLOTS, OuterSettings(0.7, momentum, momentum > 0), Encoding.INT8)
+    one, one_flat = encoded(floats(2), Encoding.INT8)
+    two = floats(3)
+    state = OuterState(floats(4), floats(5) if momentum else None)
+    results = []
+    with ThreadPoolExecutor(2) as pool:
+        for encoded_ones in (True, False):
+            out = OuterState(np.empty(SIZE, np.float32), np.empty(SIZE, np.float32))
+            if encoded_ones:
+                pushes = [Push(0, 2.0, one, 0), Push(1, 1.0, FlatDelta(two), 1), Push(2, 0.0, one, 2)]
+                outcome = merge_pushes(plan, pushes, state, out, pool)
+            else:
+                given = [Contribution(0, 2.0, one_flat, 0), Contribution(1, 1.0, two, 1)]
+                outcome = merge_and_step_fragment(plan, given, state, out, pool)
+            assert not outcome.void and outcome.total_weight == 3.0
+            results.append(out)
+    assert (results[0].values == results[1].values).all()
+    assert results[0].momentum is not None and results[1].momentum is not None
+    assert not momentum or (results[0].momentum == results[1].momentum).all()
+
+
+@pytest.mark.parametrize("encoding", LOSSY)
+def test_an_encoded_delta_that_is_not_finite_names_its_island(encoding: Encoding) -> None:
+    bad = floats(6)
+    bad[SIZE // 2] = np.inf
+    pushes = [Push(3, 1.0, encoded(bad, encoding)[0]), Push(4, 1.0, encoded(floats(7), encoding)[0])]
+    out = OuterState(np.empty(SIZE, np.float32))
+    outcome = merge_pushes(MergePlan(SLOTS, OuterSettings(1.0)), pushes, OuterState(floats(8)), out, None)
+    assert outcome.void and outcome.offenders == (3,)
+
+
+def test_all_weights_zero_take_no_step() -> None:
+    out = OuterState(np.empty(SIZE, np.float32))
+    pushes = [Push(0, 0.0, encoded(floats(9), Encoding.Q4)[0])]
+    outcome = merge_pushes(MergePlan(SLOTS, OuterSettings(1.0)), pushes, OuterState(floats(8)), out, None)
+    assert outcome.void and outcome.offenders == () and outcome.total_weight == 0

@@ -1,0 +1,62 @@
+"""`swift-diloco keygen`, and the keys that an island's settings name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import zmq
+
+from swift_diloco import cli
+from swift_diloco.core.curve import load_pair, load_public
+from swift_diloco.core.errors import UserError
+from swift_diloco.core.settings import IslandSettings
+from swift_diloco.keys import decode_keys, encode_keys, island_keys
+
+
+def test_keygen_makes_pairs_for_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "keys"
+    assert cli.main(["keygen", str(folder)]) == 0
+    names = ("admin", "island-0", "island-1", "syncer")
+    assert sorted(path.name for path in folder.iterdir()) == [f"{n}.{end}" for n in names for end in ("key", "pub")]
+    pairs = [load_pair(folder / f"{name}.key") for name in names]
+    assert len({pair.secret for pair in pairs}) == 4
+    for name, pair in zip(names, pairs, strict=True):
+        assert zmq.curve_public(pair.secret.encode()).decode() == pair.public == load_public(folder / f"{name}.pub")
+    shown = capsys.readouterr().out
+    assert f"--curve-key {folder}/syncer.key --curve-allow {folder}" in shown
+    assert not any(pair.secret in shown for pair in pairs)
+
+
+def test_keygen_overwrites_nothing_and_then_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["keygen", str(tmp_path), "island-2"]) == 0
+    before = (tmp_path / "island-2.key").read_text()
+    assert cli.main(["keygen", str(tmp_path), "island-3", "island-2"]) == 2
+    assert "exists already, and keys are never overwritten" in capsys.readouterr().err
+    assert (tmp_path / "island-2.key").read_text() == before
+    assert not (tmp_path / "island-3.key").exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "", ".hidden", "a/b"])
+def test_a_name_is_one_file_in_the_folder(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["keygen", str(tmp_path), name]) == 2
+    assert "cannot be the name of a key" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_name_keys_or_none(tmp_path: Path) -> None:
+    assert island_keys(IslandSettings()) is None
+    cli.main(["keygen", str(tmp_path), "syncer", "island-0"])
+    keys = island_keys(
+        IslandSettings(curve_key=str(tmp_path / "island-0.key"), syncer_key=str(tmp_path / "syncer.pub"))
+    )
+    assert keys is not None and keys.own == load_pair(tmp_path / "island-0.key")
+    assert keys.server == load_public(tmp_path / "syncer.pub")
+    assert decode_keys(encode_keys(keys)) == keys and decode_keys(encode_keys(None)) is None
+
+
+def test_half_a_pair_of_settings_is_refused() -> None:
+    with pytest.raises(UserError, match="--diloco_curve_key is given without --diloco_syncer_key"):
+        island_keys(IslandSettings(curve_key="x"))
+    with pytest.raises(UserError, match="--diloco_syncer_key is given without --diloco_curve_key"):
+        island_keys(IslandSettings(syncer_key="x"))

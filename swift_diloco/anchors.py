@@ -37,6 +37,8 @@ class Remembered:
     anchors: tuple[AnchorRecord | None, ...]
     with_values: bool
     """The anchor values were saved too, so local progress can be carried onto a newer value."""
+    publish_encoding: str = ""
+    """How the anchors travelled to the island, so which bits they have. Empty: not compared."""
 
 
 @dataclass

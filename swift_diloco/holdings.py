@@ -123,6 +123,10 @@ class Holdings:
             return [bind, _cold(f"the record is of run {remembered.run}, the syncer's run is {message.run}")]
         if remembered.plan != message.plan:
             return [bind, _cold("the record is of other fragments than the syncer's")]
+        encoding = message.contract.publish_encoding
+        if remembered.publish_encoding not in ("", encoding):
+            was = remembered.publish_encoding
+            return [bind, _cold(f"the record's anchors are of values published as {was}, the syncer's are {encoding}")]
         self.run = remembered.run
         self.anchors = [Anchor.remembered(f, record) for f, record in enumerate(remembered.anchors)]
         self._resumed = {f for f, anchor in enumerate(self.anchors) if anchor.name is not None}

@@ -75,7 +75,8 @@ def resume(folder: Path | None, step: int, layout: Layout, boxes: tuple[Box, ...
     if group.rank == 0:
         what = "its anchors" if usable else "no anchors" + (f" ({failure})" if failure else " (see the other ranks)")
         logger.info("resuming from the record in %s, with %s", folder, what)
-    remembered = Remembered(record.run, record.plan, record.fragments, with_values=usable)
+    encoding = record.contract.publish_encoding if record.contract is not None else ""
+    remembered = Remembered(record.run, record.plan, record.fragments, usable, encoding)
     return Resumed(remembered, anchors if usable else {})
 
 

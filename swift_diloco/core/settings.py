@@ -72,7 +72,7 @@ class IslandSettings(msgspec.Struct, frozen=True, kw_only=True):
         float, Setting("how long a finished island waits for the final values, then fails", unit="s", minimum=0)
     ] = 3600.0
     save_anchors: Annotated[
-        bool, Setting("write the anchors beside each trainer checkpoint, for a better resume", available=False)
+        bool, Setting("write the anchors beside each trainer checkpoint, so that a resume keeps local progress")
     ] = False
     curve_key: Annotated[str, Setting("secret key file of this island, for an encrypted connection")] = ""
     syncer_key: Annotated[str, Setting("public key of the syncer, or its file, for an encrypted connection")] = ""

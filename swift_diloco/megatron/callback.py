@@ -3,7 +3,7 @@
 User callbacks run before ms-swift's own `default_flow`: at `on_step_end` the iteration is advanced and nothing is saved
 yet, so what is installed here is inside the checkpoint of the same iteration, and a changed `args.train_iters` ends the
 training through ms-swift's own flow. `train_iters` is read at every step: a streaming job changes it when its data
-ends.
+ends. `default_flow` only ever sets `should_save`, so a save asked for here is done.
 
 Knows when things happen; the island knows what to do, and the pieces how.
 """
@@ -13,22 +13,24 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from functools import partial
-from typing import Any, ClassVar, NoReturn
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 from swift.megatron.callbacks import MegatronCallback
-from swift.megatron.utils import maybe_finalize_async_save
+from swift.megatron.utils import disable_forward_pre_hook, enable_forward_pre_hook, maybe_finalize_async_save
 
-from swift_diloco.core.errors import DilocoError, InternalError, UserError, exit_with, one_line
-from swift_diloco.core.settings import IslandSettings, load_island_settings, require_syncer
-from swift_diloco.island import Island, JobFacts
+from swift_diloco.core.errors import InternalError, UserError
+from swift_diloco.core.settings import load_island_settings
+from swift_diloco.group import TorchGroup
+from swift_diloco.island import Island, Verdict
+from swift_diloco.job import run_folder
 from swift_diloco.logs import make_logs_visible
-from swift_diloco.megatron.agree import all_or_none
-from swift_diloco.megatron.group import TorchGroup
-from swift_diloco.megatron.job import instance_of, run_folder, wants_own_syncer
-from swift_diloco.megatron.own_syncer import OwnSyncer
+from swift_diloco.megatron.loaded import loaded_checkpoint
+from swift_diloco.megatron.lr import catch_up
 from swift_diloco.megatron.pieces import MegatronPieces
 from swift_diloco.megatron.tokens import TokenCounter
+from swift_diloco.shell import Shell
 
 logger = logging.getLogger("swift_diloco")
 
@@ -40,90 +42,115 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
 
     def __init__(self, trainer: Any) -> None:
         super().__init__(trainer)
+        self._shell = Shell()
         self._group: TorchGroup | None = None
         self._tokens: TokenCounter | None = None
-        self._island: Island | None = None
-        self._own_syncer: OwnSyncer | None = None
+        self._stop = Verdict()
+        """The order to end, once there is one."""
+
+    # -- the trainer's events ------------------------------------------------------------------------------------------
 
     def on_train_begin(self) -> None:
         """Join: every rank builds its part or all fail, then the island waits for the initial cut and installs it."""
         make_logs_visible()
-        self._guard(self._begin)
+        self._shell.guard(self._begin)
+
+    def on_step_begin(self) -> None:
+        """The second gate: a paused island that was ordered to save has saved, and parks again before it trains."""
+        self._shell.guard(self._step_begins)
 
     def on_step_end(self) -> None:
         """A local step boundary, and the end of the training at the last one: the final cut is in the last save."""
-        self._guard(self._step_ended)
+        self._shell.guard(self._step_ended)
+
+    def on_save(self, output_dir: str) -> None:
+        """A checkpoint was written, or is being written in the background: the island's record goes beside it."""
+        self._shell.guard(lambda: self._saved(Path(output_dir)))
 
     def on_train_end(self) -> None:
         """The trainer has saved. Asynchronous saves, which ms-swift flushes only after this event, are flushed here."""
-        self._guard(self._trained)
+        self._shell.guard(self._trained)
+
+    # -- what they mean ------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         group = self._group = TorchGroup()
-        self._island = all_or_none(group, lambda: self._build(group))
-        try:
-            self._island.start()
-        except BaseException:
-            if self._own_syncer is not None:
-                self._own_syncer.island_failed_to_join()
-            raise
+        self._shell.begin(group, lambda: self._build(group))
+        step = self.state.iteration
+        if step < self.args.train_iters:
+            order = self._shell.island.step_begins()
+            if not order.stop:
+                return
+            self._stop, self.args.train_iters = order, step
+        self._end_without_a_step(step)
+
+    def _end_without_a_step(self, step: int) -> None:
+        """The job was resumed at its last iteration, or met the end of the run: ms-swift trains and saves nothing."""
+        if self._stop.final:
+            self._shell.island.finish(step)
+        self._save_now()
 
     def _build(self, group: TorchGroup) -> Island:
-        args, state = self.args, self.state
-        if state.iteration >= args.train_iters:
-            raise UserError(
-                f"nothing is left to train: the checkpoint is at iteration {state.iteration} of {args.train_iters}; "
-                "expected more in --train_iters or --num_train_epochs"
-            )
+        args, step = self.args, self.state.iteration
+        if step == 0 >= args.train_iters:
+            raise UserError("nothing is to be trained: expected --train_iters or --num_train_epochs above 0")
         settings = load_island_settings({}, os.environ)
         logger.setLevel(settings.log_level.upper())
         pieces = MegatronPieces(self.trainer, group)
         self._tokens = TokenCounter(group)
         self._tokens.attach(self.trainer)
-        return type(self).island_type(settings, pieces, group, self._job(settings, group))
+        if settings.lr_resume == "on" and catch_up(self.trainer.opt_param_scheduler, step, args.global_batch_size):
+            logger.info("the learning rate schedule was fresh; it is at iteration %d now", step)
+        folder = run_folder(Path(args.output_dir), settings, versioned=bool(args.add_version))
+        job = replace(self._shell.job(settings, group, folder, step), resumed_from=loaded_checkpoint(args, step))
+        return type(self).island_type(settings, pieces, group, job)
 
-    def _job(self, settings: IslandSettings, group: TorchGroup) -> JobFacts:
-        folder = run_folder(self.args, settings)
-        address: Callable[[], str] = partial(require_syncer, settings)
-        if wants_own_syncer(settings) and group.rank == 0:
-            self._own_syncer = OwnSyncer(folder, settings)
-            address = self._own_syncer.address
-        instance = instance_of(folder, settings.island_id) if group.rank == 0 else ""
-        return JobFacts(step=self.state.iteration, instance=instance, address=address)
+    def _step_begins(self) -> None:
+        order = self._shell.island.step_begins()
+        while order.save and not order.stop:
+            self._save_now()
+            order = self._shell.island.step_begins()
+        if order.stop:  # this step cannot be called off any more; it is the last one, and saved
+            self._stop, self.args.train_iters = order, self.state.iteration + 1
 
     def _step_ended(self) -> None:
-        if self._island is None or self._tokens is None:
+        if self._tokens is None:
             raise InternalError("a step ended before the training began")
         step = self.state.iteration
         work = self._tokens.take()
-        verdict = self._island.step_ended(step, trained=work.trained, tokens=work.tokens)
-        if verdict.stop:
-            self.args.train_iters = step
-        if step >= self.args.train_iters:
-            self._island.finish(step)
+        order = self._shell.island.step_ended(step, trained=work.trained, tokens=work.tokens)
+        if order.save:
+            self.state.should_save = True
+        if order.stop:
+            self._stop, self.args.train_iters = order, step
+        if step >= self.args.train_iters and self._stop.final:
+            self._shell.island.finish(step)
+
+    def _save_now(self) -> None:
+        """Write a checkpoint outside a step, as ms-swift's `run_train_step` does at the end of one."""
+        trainer = self.trainer
+        maybe_finalize_async_save(self.args, blocking=True)  # the same step may be on its way to the same folder
+        hooked = trainer._pre_hook_enabled
+        if hooked:
+            disable_forward_pre_hook(trainer.wrapped_models)
+        trainer.save_checkpoint()
+        trainer.call_event("on_save", output_dir=trainer.state.last_model_checkpoint)
+        if hooked:
+            enable_forward_pre_hook(trainer.wrapped_models)
+
+    def _saved(self, folder: Path) -> None:
+        if self._group is None:
+            raise InternalError("a checkpoint was saved before the training began")
+        # ms-swift has rotated checkpoints away by now, on rank 0: with few to keep and a best one, even this one.
+        (still_there,) = self._group.all_true([folder.is_dir()])
+        if still_there:
+            self._shell.island.save(folder, self.state.iteration)
+        elif self._group.rank == 0:
+            logger.warning("%s is gone already (--save_total_limit): no sync record is written", folder)
 
     def _trained(self) -> None:
-        if self._island is None or self._group is None:
+        if self._group is None:
             raise InternalError("the training ended before it began")
         maybe_finalize_async_save(self.args, blocking=True)
-        self._island.saved()
-        self._island.close()
+        self._shell.end()
         self._group.close()
-
-    def _guard(self, event: Callable[[], None]) -> None:
-        """Run `event`. What it raises closes the island first; our own errors end the process without a traceback."""
-        try:
-            event()
-        except BaseException as error:
-            if self._island is not None:
-                self._island.close(error)
-            if isinstance(error, DilocoError) and not isinstance(error, InternalError):
-                self._leave(error)
-            raise
-
-    def _leave(self, error: DilocoError) -> NoReturn:
-        if self._group is None or self._group.rank == 0:
-            exit_with(error)
-        if not isinstance(error, UserError):  # a user's mistake is the same on all ranks, and told once
-            logger.error("rank %d: %s", self._group.rank, one_line(error))
-        raise SystemExit(error.exit_code)

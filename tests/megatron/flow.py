@@ -1,7 +1,8 @@
 """The callback inside ms-swift's real Megatron trainer with an island that only writes down what is asked of it.
 
 Run in the fork server: `tests.megatron.flow:main FOLDER ARGV…`; each rank's events are the lines of `events-RANK`.
-`FLOW_SCENARIO` names what the island does: nothing, `stop` after step 2, `fail` at step 2, or `refuse` on rank 1.
+`FLOW_SCENARIO` names what the island does: nothing, `stop` after step 2, `fail` at step 2, `refuse` on rank 1, `save`
+after step 1 and, parked, before step 3, `save and stop` after step 2, `leave` before step 3, or `ended` at the start.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class FlowIsland:
         self.scenario = os.environ.get(SCENARIO, "")
         if self.scenario == "refuse" and self.rank == 1:
             raise UserError("rank 1 does not like its flags")
-        self.note(f"island {settings.island_id} at {job.address()}, from step {job.step}")
+        resumed = f" of {job.resumed_from.name}" if job.resumed_from else ""
+        self.note(f"island {settings.island_id} at {job.address()}, from step {job.step}{resumed}")
+        self.begun = job.step
+        self.parked = False
 
     def note(self, event: str) -> None:
         with (self.folder / f"events-{self.rank}").open("a") as file:
@@ -41,11 +45,27 @@ class FlowIsland:
     def start(self) -> None:
         self.note("start")
 
+    def step_begins(self) -> Verdict:
+        parked, self.parked = self.parked, False
+        if parked and self.scenario == "save":
+            self.note(f"save ordered before step {self.begun + 1}")
+            return Verdict(save=True)
+        if self.scenario == "leave" and self.begun == 2:
+            return Verdict(stop=True, final=False)
+        return Verdict(stop=self.scenario == "ended")
+
+    def save(self, folder: Path, step: int) -> None:
+        self.note(f"save {folder.name} of step {step}")
+
     def step_ended(self, step: int, *, trained: bool, tokens: int) -> Verdict:
         self.note(f"step {step} trained {trained} tokens {tokens > 0}")
         if step == 2 and self.scenario == "fail":
             raise PeerError("the syncer broke a rule")
-        return Verdict(stop=step == 2 and self.scenario == "stop", reason="the budget is reached")
+        self.begun = step
+        self.parked = step == 2
+        if self.scenario == "save and stop":
+            return Verdict(stop=step == 2, save=step == 2, final=False)
+        return Verdict(stop=step == 2 and self.scenario == "stop", save=step == 1 and self.scenario == "save")
 
     def finish(self, step: int) -> None:
         self.note(f"finish {step}, complete: {self._complete()}")
@@ -62,13 +82,9 @@ class FlowIsland:
 
 
 class FlowCallback(DilocoCallback):
-    """The callback under test; saves are written down between the island's events."""
+    """The callback under test."""
 
     island_type: ClassVar[Any] = FlowIsland
-
-    def on_save(self, output_dir: str) -> None:
-        island: Any = self._island
-        island.note(f"save {Path(output_dir).name}")
 
 
 def main() -> None:

@@ -42,10 +42,10 @@ def test_final_cut_is_waited_for_before_the_last_save(flows: Flows) -> None:
         "start",
         "step 1 trained True tokens True",
         "step 2 trained True tokens True",
-        "save checkpoint-2",
+        "save checkpoint-2 of step 2",
         "step 3 trained True tokens True",
         "finish 3, complete: ['checkpoint-2']",
-        "save checkpoint-3",
+        "save checkpoint-3 of step 3",
         "saved, complete: ['checkpoint-2', 'checkpoint-3']",
         "close",
     ]
@@ -57,7 +57,7 @@ def test_stop_ends_the_training_through_the_trainers_own_flow(flows: Flows) -> N
     assert flows.events()[3:] == [
         "step 2 trained True tokens True",
         "finish 2, complete: []",
-        "save checkpoint-2",
+        "save checkpoint-2 of step 2",
         "saved, complete: ['checkpoint-2']",
         "close",
     ]
@@ -65,7 +65,7 @@ def test_stop_ends_the_training_through_the_trainers_own_flow(flows: Flows) -> N
 
 def test_asynchronous_save_is_on_disk_before_the_syncer_may_forget_the_island(flows: Flows) -> None:
     flows.run("", 1, train_iters=2, async_save="true").check()
-    assert flows.events()[-3:] == ["save checkpoint-2", "saved, complete: ['checkpoint-2']", "close"]
+    assert flows.events()[-3:] == ["save checkpoint-2 of step 2", "saved, complete: ['checkpoint-2']", "close"]
 
 
 def test_users_mistake_on_one_rank_is_one_line_of_rank_0_and_ends_all(flows: Flows) -> None:
@@ -85,12 +85,60 @@ def test_error_of_the_island_closes_it_and_ends_the_job(flows: Flows) -> None:
     assert flows.events()[-1] == "close PeerError"
 
 
-def test_job_with_nothing_left_to_train_says_so(flows: Flows) -> None:
+def test_job_that_resumes_at_its_last_step_takes_the_final_values_and_saves_them(flows: Flows) -> None:
     flows.run("", 1, train_iters=1).check()
     checkpoint = flows.folder / "out" / "checkpoint-1"
-    result = flows.run("", 1, train_iters=1, mcore_model=checkpoint, finetune="false", no_load_optim="true")
-    assert result.returncodes == (2,)
-    assert "nothing is left to train: the checkpoint is at iteration 1 of 1" in result.text(0)
+    flows.run("", 1, train_iters=1, mcore_model=checkpoint, finetune="false").check()
+    assert flows.events()[-6:] == [
+        f"island 0 at {ADDRESS}, from step 1 of checkpoint-1",
+        "start",
+        "finish 1, complete: ['checkpoint-1']",
+        "save checkpoint-1 of step 1",
+        "saved, complete: ['checkpoint-1']",
+        "close",
+    ]
+
+
+def test_ordered_saves_are_made_at_the_step_and_again_while_parked_before_the_next(flows: Flows) -> None:
+    flows.run("save", 2, train_iters=3, overlap_param_gather="true", overlap_grad_reduce="true").check()
+    assert flows.events() == flows.events(1)
+    assert flows.events()[2:] == [
+        "step 1 trained True tokens True",
+        "save checkpoint-1 of step 1",
+        "step 2 trained True tokens True",
+        "save ordered before step 3",
+        "save checkpoint-2 of step 2",
+        "step 3 trained True tokens True",
+        "finish 3, complete: ['checkpoint-1', 'checkpoint-2']",
+        "save checkpoint-3 of step 3",
+        "saved, complete: ['checkpoint-1', 'checkpoint-2', 'checkpoint-3']",
+        "close",
+    ]
+
+
+def test_island_that_is_to_stop_alone_saves_and_does_not_wait_for_the_others(flows: Flows) -> None:
+    flows.run("save and stop", 1, train_iters=4).check()
+    ended = ["save checkpoint-2 of step 2", "saved, complete: ['checkpoint-2']", "close"]
+    assert flows.events()[3:] == ["step 2 trained True tokens True", *ended]
+
+
+def test_order_to_stop_before_a_step_makes_that_step_the_last(flows: Flows) -> None:
+    flows.run("leave", 1, train_iters=5).check()
+    ended = ["save checkpoint-3 of step 3", "saved, complete: ['checkpoint-3']", "close"]
+    assert flows.events()[3:] == ["step 2 trained True tokens True", "step 3 trained True tokens True", *ended]
+
+
+def test_run_that_is_over_at_the_start_is_only_saved(flows: Flows) -> None:
+    flows.run("ended", 1, train_iters=4).check()
+    ended = ["finish 0, complete: []", "save checkpoint-0 of step 0", "saved, complete: ['checkpoint-0']", "close"]
+    assert flows.events()[1:] == ["start", *ended]
+
+
+def test_checkpoints_are_rotated_and_the_record_goes_beside_the_newest(flows: Flows) -> None:
+    flows.run("", 1, train_iters=3, save_steps=1, save_total_limit=1).check()
+    saves = [event for event in flows.events() if event.startswith("save ")]
+    assert saves == [f"save checkpoint-{step} of step {step}" for step in (1, 2, 3)]
+    assert [path.name for path in (flows.folder / "out").glob("checkpoint-*")] == ["checkpoint-3"]
 
 
 def test_adapter_training_is_refused_by_name(flows: Flows) -> None:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from swift.callbacks import TrainerCallback
 
 from swift_diloco.agree import all_or_none
-from swift_diloco.core.errors import InternalError, UserError
+from swift_diloco.core.errors import InternalError
 from swift_diloco.core.settings import load_island_settings
 from swift_diloco.group import LoneRank, TorchGroup, ranks_of_this_job
 from swift_diloco.hf.masters import save_masters
@@ -64,7 +64,7 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
         """Join: every rank builds its part or all fail, then the island waits for the initial cut and installs it."""
         make_logs_visible()
         logger.setLevel(self._settings.log_level.upper())
-        self._shell.guard(self._begin)
+        self._shell.guard(lambda: self._begin(control))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The second gate: a paused island that was ordered to save has saved, and parks again before it trains."""
@@ -94,18 +94,30 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
 
     # -- what they mean ------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _begin(self, control: Any) -> None:
         group = self._group = ranks_of_this_job()
         self._shell.begin(group, lambda: self._build(group))
         report_to(self.trainer, self._shell.island.metrics, group)
+        state = self.trainer.state
+        if state.global_step < state.max_steps:
+            self._step_begins(control)
+            if not self._order.stop:
+                return
+        self._end_without_a_step(control)
+
+    def _end_without_a_step(self, control: Any) -> None:
+        """The job was resumed at its last step, or met the end of the run. A trainer that goes on trains one more step,
+        so what is left is done here and the process ends well.
+        """
+        self._end(control)
+        if _saves(self.args):
+            self._save_now()
+        logger.info("nothing is left to train at step %d", self.trainer.state.global_step)
+        self._trained()
+        raise SystemExit(0)
 
     def _build(self, group: TorchGroup | LoneRank) -> Island:
         trainer, state = self.trainer, self.trainer.state
-        if state.global_step >= state.max_steps:
-            raise UserError(
-                f"nothing is left to train: the checkpoint is at step {state.global_step} of {state.max_steps}; "
-                "expected more in --max_steps or --num_train_epochs"
-            )
         check_model(trainer)
         if self._settings.lr_resume == "on" and catch_up(trainer.lr_scheduler, state.global_step):
             logger.info("the learning rate schedule was fresh; it is at step %d now", state.global_step)

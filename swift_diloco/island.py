@@ -44,7 +44,7 @@ POLL_S = 0.05
 PARKED_POLL_S = 1.0
 """Longest time between two exchanges of parked ranks, so that no collective of ours is ever long."""
 
-PROGRESS_S = 10.0
+PROGRESS_S = 30.0
 """A wait that does not change is told again after this long."""
 
 LAST_WORD_S = 10.0

@@ -98,6 +98,13 @@ def keygen(words: list[str]) -> int:
     return keys_main(words)
 
 
+def simulate(words: list[str]) -> int:
+    """Forecast a fleet, or run simulated worlds with faults."""
+    from swift_diloco.simulate.cli import main as simulate_main
+
+    return simulate_main(words)
+
+
 def _refuse_words(command: str, words: list[str]) -> None:
     if words:
         raise UserError(f"{PROGRAM} {command} takes no arguments, found {' '.join(words)}")
@@ -109,6 +116,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "status": (status, "show what a running syncer does: members, rounds, for whom it waits"),
     "admin": (admin, "give an order to a running syncer: save, save_and_stop, abort, set, kick, checkpoint, stop"),
     "keygen": (keygen, "make key pairs for encrypted connections"),
+    "simulate": (simulate, "forecast goodput, staleness and traffic of a fleet under interruptions"),
     "plugin-path": (plugin_path, "print the plugin file, for --external_plugins without the start-up hook"),
     "version": (version, "print the version"),
 }

@@ -215,10 +215,13 @@ class Life:
 
     # -- Transfers ----------------------------------------------------------------------------------------------------
 
-    def share_s(self, rank: int) -> float:
-        """How long this rank's share of a transfer takes."""
-        slow = self.me.slow_rank if rank == self.me.ranks - 1 else 1.0
-        return self.world.transfer() * slow
+    def push_s(self, rank: int) -> float:
+        """How long this rank's share of an upload takes."""
+        return self.world.transfer() * (self.me.slow_rank if rank == self.me.ranks - 1 else 1.0)
+
+    def fetch_s(self, rank: int) -> float:
+        """How long this rank's share of a fetch takes."""
+        return self.push_s(rank)
 
     def damages(self) -> bool:
         """Whether the upload that arrives now is the damaged one."""
@@ -235,7 +238,7 @@ class Life:
         staging, generation = self.staging[name], self.session.generation
         for rank in sorted(staging.missing - staging.waiting):
             staging.waiting.add(rank)
-            seconds = self.share_s(rank) * self.world.slowness(self.island, rank)
+            seconds = self.fetch_s(rank) * self.world.slowness(self.island, rank)
 
             def told(value: float | None, rank: int = rank) -> None:
                 staging.waiting.discard(rank)
@@ -251,7 +254,8 @@ class Life:
         if not self.alive:
             return
         effects = self.session.handle(event, now=self.world.now)
-        self.session.validate()
+        if self.world.checked:
+            self.session.validate()
         for effect in effects:
             if self.alive:
                 self._perform(effect)

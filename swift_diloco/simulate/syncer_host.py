@@ -45,6 +45,9 @@ from syncer.events import (
 PROGRESS_S = 1.0
 """How often a transfer tells of its progress."""
 
+VALUE_BYTES = 16
+"""Bytes of a fragment where its size does not matter."""
+
 RETRY_S = 0.25
 """How often a transfer that cannot go on looks again."""
 
@@ -63,8 +66,8 @@ class Sender(Protocol):
     alive: bool
     captures: dict[str, Delta]
 
-    def share_s(self, rank: int) -> float:
-        """How long a rank's share of a transfer takes."""
+    def push_s(self, rank: int) -> float:
+        """How long a rank's share of an upload takes."""
         ...
 
     def damages(self) -> bool:
@@ -110,6 +113,8 @@ class SyncerHost:
         self.results: dict[int, tuple[float, tuple[Merged, ...]]] = {}
         self.exit: Exit | None = None
         self.bytes_pushed = self.bytes_fetched = 0
+        self.push_bytes = self.fetch_bytes = VALUE_BYTES
+        """Size of a fragment on its way to the syncer and from it."""
         self.owners: Callable[[int, int], tuple[int, ...]] = lambda island, fragment: (0,)
         """Ranks of an island that own a part of a fragment."""
         self.merge_s: Callable[[], float] = world.transfer
@@ -129,7 +134,8 @@ class SyncerHost:
     def take(self, event: Event) -> None:
         """One event into the brain, its effects performed."""
         effects = self.brain.handle(event, now=self.world.now)
-        self.brain.validate()
+        if self.world.checked:
+            self.brain.validate()
         for effect in effects:
             self._perform(effect)
         self._sleep()
@@ -235,7 +241,7 @@ class SyncerHost:
         owners = self.owners(some.island, fragment)
         self.uploads[upload] = Upload(generation, fragment, set(owners))
         for rank in owners:
-            self._carry(upload, rank, some.share_s(rank))
+            self._carry(upload, rank, some.push_s(rank))
 
     def _carry(self, upload: str, rank: int, left: float) -> None:
         """A rank's share of an upload goes on, or waits for its capture or its link."""
@@ -261,8 +267,8 @@ class SyncerHost:
         entry.missing.discard(rank)
         if not entry.missing:
             entry.delta = sender.captures[upload]
-            self.bytes_pushed += 1
-            self.take(UploadCompleted(upload, 16))
+            self.bytes_pushed += self.push_bytes
+            self.take(UploadCompleted(upload, self.push_bytes))
 
     def sender(self, generation: str, rank: int) -> Sender | None:
         """Who is at the other end of a rank's bulk link; nobody while it is down or nothing passes."""
@@ -304,7 +310,7 @@ class SyncerHost:
             if value is None or self.exit is not None or self.sender(*place) is None:
                 told(None)
                 return
-            self.bytes_fetched += 1
+            self.bytes_fetched += self.fetch_bytes
             told(value)
 
         self.world.after(left, arrive)

@@ -45,6 +45,8 @@ class World:
     seed: int
     delay_s: float
     transfer_s: float
+    checked: bool = True
+    """Brains check their invariants after every event."""
     now: float = 0.0
     fired: dict[str, int] = field(default_factory=dict)
     """Faults that really happened, by kind."""
@@ -72,10 +74,9 @@ class World:
     def run(self, until: Callable[[], bool], limit_s: float) -> bool:
         """Let things happen until a condition holds; whether it came to hold within the limit."""
         while self._queue and not until():
-            when, _, action = heappop(self._queue)
-            if when > limit_s:
+            if self._queue[0][0] > limit_s:
                 return False
-            self.now = when
+            self.now, _, action = heappop(self._queue)
             self.events += 1
             action()
         return until()

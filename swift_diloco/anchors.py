@@ -9,20 +9,24 @@ Invariants: counters are zero when there is no anchor name; a push in flight is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
 from swift_diloco.core.layout import FragmentPlan
 from swift_diloco.core.messages import ValueName
 
+Count = Annotated[int, msgspec.Meta(ge=0)]
+"""Checked when a record is read."""
+
 
 class AnchorRecord(msgspec.Struct, frozen=True):
     """What a checkpoint remembers of one fragment. A record written by hand may leave the digest empty."""
 
-    version: int
+    version: Count
     digest: str = ""
-    steps: int = 0
-    tokens: int = 0
+    steps: Count = 0
+    tokens: Count = 0
     spent: bool = False
     push: str = ""
 

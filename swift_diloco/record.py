@@ -80,6 +80,11 @@ def write_record(folder: Path, record: Record) -> None:
     _sync_folder(folder)
 
 
+def forget_record(folder: Path) -> None:
+    """Remove a record, if there is one, before what it describes is written over."""
+    (folder / RECORD_FILE).unlink(missing_ok=True)
+
+
 def read_record(folder: Path, *, iteration: int, layout: str) -> Record:
     """The record of a checkpoint at `iteration` of a model with this layout fingerprint. Raises `UnusableRecord`."""
     path = folder / RECORD_FILE
@@ -129,23 +134,24 @@ def write_anchors(folder: Path, rank: int, pieces: PieceMap, anchors: Mapping[in
 
 def read_anchors(folder: Path, files: Sequence[AnchorFile], pieces: PieceMap) -> dict[int, Values]:
     """This rank's anchors by fragment, put together from files of any parallel layout. Raises `UnusableRecord`."""
-    streams = {f: np.empty(pieces.elements(f), dtype=np.float32) for f in range(len(pieces.plan))}
+    # Anchors are finite, so what is still NaN at the end was in no file, even where files overlap.
+    streams = {f: np.full(pieces.elements(f), np.nan, dtype=np.float32) for f in range(len(pieces.plan))}
     wanted: dict[str, list[tuple[Box, Values]]] = {}
     for fragment, stream in streams.items():
         for box, part in _parts(pieces, fragment, stream):
             wanted.setdefault(pieces.layout.tensors[box.tensor].name, []).append((box, part.reshape(box.shape)))
-    covered = 0
     for file in files:
-        covered += _copy_overlaps(folder / file.name, file, wanted)
-    missing = sum(stream.size for stream in streams.values()) - covered
+        if Path(file.name).name != file.name:
+            raise UnusableRecord(f"{file.name!r} is not a file of the checkpoint {folder}")
+        _copy_overlaps(folder / file.name, file, wanted)
+    missing = sum(int(np.isnan(stream).sum()) for stream in streams.values())
     if missing:
         raise UnusableRecord(f"the anchors in {folder} lack {missing} of this rank's elements")
     return streams
 
 
-def _copy_overlaps(path: Path, file: AnchorFile, wanted: Mapping[str, Iterable[tuple[Box, Values]]]) -> int:
-    """Copy what a file has of the wanted boxes; returns how many elements that was."""
-    copied = 0
+def _copy_overlaps(path: Path, file: AnchorFile, wanted: Mapping[str, Iterable[tuple[Box, Values]]]) -> None:
+    """Copy what a file has of the wanted boxes."""
     try:
         if path.stat().st_size != file.size:
             raise UnusableRecord(f"{path} has {path.stat().st_size} bytes; expected {file.size}")
@@ -164,10 +170,8 @@ def _copy_overlaps(path: Path, file: AnchorFile, wanted: Mapping[str, Iterable[t
                     source = tuple(slice(lo - s, hi - s) for lo, hi, s in zip(low, high, start, strict=True))
                     target = tuple(slice(lo - s, hi - s) for lo, hi, s in zip(low, high, box.start, strict=True))
                     out[target] = tensors.get_slice(key)[source]
-                    copied += int(np.prod([hi - lo for lo, hi in zip(low, high, strict=True)]))
     except (OSError, SafetensorError, ValueError) as error:
         raise UnusableRecord(f"{path} cannot be read: {error}") from None
-    return copied
 
 
 def _parts(pieces: PieceMap, fragment: int, stream: Values) -> Iterable[tuple[Box, Values]]:

@@ -22,6 +22,7 @@ from swift_diloco.record import (
     AnchorFile,
     Record,
     UnusableRecord,
+    forget_record,
     read_anchors,
     read_record,
     write_anchors,
@@ -70,11 +71,12 @@ def resume(folder: Path | None, step: int, layout: Layout, boxes: tuple[Box, ...
             anchors = read_anchors(folder, record.anchors, PieceMap(layout, record.plan, boxes))
         except UnusableRecord as error:
             failure = str(error)
-            logger.warning("rank %d: %s", group.rank, error)
     (usable,) = group.all_true([not failure])
+    reasons = [f"rank {rank}: {part.decode()}" for rank, part in enumerate(group.gather(failure.encode())) if part]
     if group.rank == 0:
-        what = "its anchors" if usable else "no anchors" + (f" ({failure})" if failure else " (see the other ranks)")
-        logger.info("resuming from the record in %s, with %s", folder, what)
+        what = "no anchors (" + (reasons[0] if record.anchors else failure) + ")" if reasons else "its anchors"
+        level = logging.WARNING if reasons and record.anchors else logging.INFO
+        logger.log(level, "resuming from the record in %s, with %s", folder, what)
     encoding = record.contract.publish_encoding if record.contract is not None else ""
     remembered = Remembered(record.run, record.plan, record.fragments, usable, encoding)
     return Resumed(remembered, anchors if usable else {})
@@ -101,6 +103,8 @@ def save_record(folder: Path, record: Record, rank: SavedRank) -> None:
     written: AnchorFile | None = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if rank.group.rank == 0:
+            forget_record(folder)
         written = write_anchors(folder, rank.group.rank, rank.pieces, rank.anchors) if rank.anchors else None
     except OSError as error:
         failure = f"the anchors could not be written: {error}"

@@ -30,6 +30,7 @@ from swift_diloco.megatron.loaded import loaded_checkpoint
 from swift_diloco.megatron.lr import catch_up
 from swift_diloco.megatron.pieces import MegatronPieces
 from swift_diloco.megatron.tokens import TokenCounter
+from swift_diloco.record import forget_record
 from swift_diloco.shell import Shell
 
 logger = logging.getLogger("swift_diloco")
@@ -78,7 +79,7 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
         self._shell.begin(group, lambda: self._build(group))
         step = self.state.iteration
         if step < self.args.train_iters:
-            order = self._shell.island.step_begins()
+            order = self._gate()
             if not order.stop:
                 return
             self._stop, self.args.train_iters = order, step
@@ -99,17 +100,34 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
         pieces = MegatronPieces(self.trainer, group)
         self._tokens = TokenCounter(group)
         self._tokens.attach(self.trainer)
+        self._forget_records_before_saves(group)
         if settings.lr_resume == "on" and catch_up(self.trainer.opt_param_scheduler, step, args.global_batch_size):
             logger.info("the learning rate schedule was fresh; it is at iteration %d now", step)
         folder = run_folder(Path(args.output_dir), settings, versioned=bool(args.add_version))
         job = replace(self._shell.job(settings, group, folder, step), resumed_from=loaded_checkpoint(args, step))
         return type(self).island_type(settings, pieces, group, job)
 
-    def _step_begins(self) -> None:
+    def _forget_records_before_saves(self, group: TorchGroup) -> None:
+        """A checkpoint may be written over one of an earlier life, whose record must not outlive a crash meanwhile."""
+        original, args, state = self.trainer.save_checkpoint, self.args, self.state
+
+        def save_checkpoint() -> None:
+            if group.rank == 0:
+                forget_record(Path(args.output_dir) / f"checkpoint-{state.iteration}")
+            original()
+
+        self.trainer.save_checkpoint = save_checkpoint
+
+    def _gate(self) -> Verdict:
+        """Park before a step while the run is paused; saves that are ordered meanwhile are made here."""
         order = self._shell.island.step_begins()
         while order.save and not order.stop:
             self._save_now()
             order = self._shell.island.step_begins()
+        return order
+
+    def _step_begins(self) -> None:
+        order = self._gate()
         if order.stop:  # this step cannot be called off any more; it is the last one, and saved
             self._stop, self.args.train_iters = order, self.state.iteration + 1
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from swift_diloco.bench import brain, cli, merge
+from swift_diloco.bench import brain, cli, link, merge, sync
 from swift_diloco.bench.lines import Line, line, say
 from swift_diloco.core.errors import UserError
 
@@ -43,6 +43,20 @@ def test_brain_measures_in_a_process_of_its_own() -> None:
     (figure,) = brain.run(brain.Options(islands=3, fragments=2, rounds=4))
     check([figure], "brain_events")
     assert figure.details["events"] == 4 * (3 * 4 + 1)
+
+
+@pytest.mark.net
+def test_link_measures_pushes_and_fetches_beside_raw_messages() -> None:
+    figures = link.run(link.Options(mebibytes=2, repeats=2))
+    check(figures, "link_push", "link_fetch")
+    assert all(len(figure.details["each"]) == len(figure.details["raw"]) == 2 for figure in figures)  # type: ignore[arg-type]
+
+
+@pytest.mark.net
+def test_sync_measures_every_sync_of_both_islands() -> None:
+    (figure,) = sync.run(sync.Options(parameters=40_000, fragments=2, syncs=2, warm_syncs=1, step_ms=1.0))
+    check([figure], "sync_blocked")
+    assert len(figure.details["each"]) == 2 * 2  # type: ignore[arg-type]
 
 
 def test_the_options_of_a_bench_are_flags_of_the_types_of_their_defaults() -> None:

@@ -14,6 +14,7 @@ from dataclasses import fields
 from typing import Any, NoReturn
 
 from swift_diloco.bench.lines import Line, say
+from swift_diloco.bench.processes import THREADS_VARIABLE
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.schema import nearest
 
@@ -27,8 +28,6 @@ BENCHES = {
     "sync": "time in which training is blocked by a full-model sync",
 }
 """Name of the module and what it measures."""
-
-THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 class _Parser(argparse.ArgumentParser):

@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
+
+
+Detail: TypeAlias = float | int | str | list[float]
+"""What else a line may tell."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +33,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     met: bool
     load: float
     """Load average of the last minute when the figure was taken: on a busy machine, look at the ratio."""
-    details: dict[str, float | int | str | list[float]] = {}
+    details: dict[str, Detail] = {}
 
 
 def line(
@@ -37,7 +41,7 @@ def line(
     unit: str,
     figures: tuple[float, float, float],
     better: Literal["higher", "lower"] = "higher",
-    **details: float | int | str | list[float],
+    **details: Detail,
 ) -> Line:
     """The line of `figures` = (value, ceiling, target of their ratio)."""
     value, ceiling, target = figures

@@ -105,6 +105,13 @@ def simulate(words: list[str]) -> int:
     return simulate_main(words)
 
 
+def bench(words: list[str]) -> int:
+    """Measure this machine."""
+    from swift_diloco.bench.cli import main as bench_main
+
+    return bench_main(words)
+
+
 def _refuse_words(command: str, words: list[str]) -> None:
     if words:
         raise UserError(f"{PROGRAM} {command} takes no arguments, found {' '.join(words)}")
@@ -117,6 +124,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "admin": (admin, "give an order to a running syncer: save, save_and_stop, abort, set, kick, checkpoint, stop"),
     "keygen": (keygen, "make key pairs for encrypted connections"),
     "simulate": (simulate, "forecast goodput, staleness and traffic of a fleet under interruptions"),
+    "bench": (bench, "measure merge, link, catch-up, brain and sync on this machine, each beside its ceiling"),
     "plugin-path": (plugin_path, "print the plugin file, for --external_plugins without the start-up hook"),
     "version": (version, "print the version"),
 }

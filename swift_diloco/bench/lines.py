@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-
 Detail: TypeAlias = float | int | str | list[float]
 """What else a line may tell."""
 

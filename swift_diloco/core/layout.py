@@ -19,7 +19,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import xxhash
@@ -43,7 +43,8 @@ bursts."""
 
 MergeRuleName = Literal["avg", "rda"]
 Fragmenting = Literal["binpack", "strided"]
-Index = tuple[int, ...]
+Index = Annotated[tuple[int, ...], msgspec.Meta(max_length=DIMENSIONS_MAX)]
+"""A limit in the type is judged while a message is read, before anything is built of what is too long."""
 
 
 class TensorSpec(msgspec.Struct, frozen=True, array_like=True):
@@ -80,7 +81,7 @@ class Box(msgspec.Struct, frozen=True, array_like=True, order=True):
 class Layout(msgspec.Struct, frozen=True):
     """All global tensors in canonical order. Build one with `make_layout`."""
 
-    tensors: tuple[TensorSpec, ...]
+    tensors: Annotated[tuple[TensorSpec, ...], msgspec.Meta(max_length=TENSORS_MAX)]
     fingerprint: str
 
     @property

@@ -12,10 +12,11 @@ Every message but the first carries both, so that what a socket replays into a l
 from __future__ import annotations
 
 from enum import Enum
+from typing import Annotated
 
 import msgspec
 
-from swift_diloco.core.layout import Box, FragmentPlan, Layout
+from swift_diloco.core.layout import RANK_BOXES_MAX, Box, FragmentPlan, Layout
 
 
 class ValueName(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -85,7 +86,7 @@ class RankHello(msgspec.Struct, frozen=True, tag=True):
     generation: str
     token: str
     rank: int
-    boxes: tuple[Box, ...]
+    boxes: Annotated[tuple[Box, ...], msgspec.Meta(max_length=RANK_BOXES_MAX)]
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag=True):

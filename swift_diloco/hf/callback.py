@@ -172,13 +172,12 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
         control.should_save = _saves(self.args)
 
     def _saved(self, folder: Path) -> None:
-        step = self.trainer.state.global_step
-        self._shell.island.save(folder, step)
-        if self._pieces is None or self._group is None or self.args.save_only_model:
-            return
-        masters, group = self._pieces.masters(), self._group
-        if masters:
+        if self._pieces is None or self._group is None:
+            raise InternalError("a checkpoint was saved before the training began")
+        step, masters, group = self.trainer.state.global_step, self._pieces.masters(), self._group
+        if masters and not self.args.save_only_model:
             all_or_none(group, lambda: save_masters(folder, masters, step, group.rank, group.size))
+        self._shell.island.save(folder, step)  # last: a checkpoint with a record is whole
 
     def _trained(self) -> None:
         if self._ended_at is None:

@@ -9,7 +9,6 @@ import torch
 
 from swift_diloco.hf.schedule import catch_up
 
-
 pytestmark = pytest.mark.slow  # torch imports its compiler when the first optimizer is made
 
 

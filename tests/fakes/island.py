@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -21,6 +25,7 @@ from numpy.typing import NDArray
 from swift_diloco.core.layout import TensorSpec
 from swift_diloco.core.settings import IslandSettings
 from swift_diloco.island import Island, JobFacts
+from tests.fakes import checkpoint
 from tests.fakes.group import ThreadGroup
 from tests.fakes.quadratic import SPECS, QuadraticModel, scaled, whole_tensors
 
@@ -48,6 +53,11 @@ class Job(msgspec.Struct, frozen=True):
     syncer_key: str = ""
     die_at_step: int = -1
     """SIGKILL the process when this step is reached."""
+    out: str = ""
+    """Folder of its checkpoints, from whose newest it starts; empty: none are written or read."""
+    save_every: int = 0
+    """Steps between checkpoints; 0: only what is ordered, and the last one."""
+    save_anchors: bool = False
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
@@ -60,12 +70,19 @@ class FakeIsland:
 
     job: Job
     on_step: Callable[[int], None] = lambda step: None
+    on_event: Callable[[str, int], None] = lambda event, step: None
+    """Called on rank 0 as things begin: `init` (values read or written before training), `started`, `push`, `install`,
+    `save`, `record` (the checkpoint is complete, its sync record is not), `saved`, `finish`, `final` (the final cut is
+    in the model); with the step."""
     errors: list[BaseException] = field(default_factory=list)
     models: list[QuadraticModel] = field(default_factory=list)
     islands: list[Island] = field(default_factory=list)
     steps_done: int = 0
+    began_at: int = 0
+    """The step of the checkpoint it started from."""
     saves: list[int] = field(default_factory=list)
     """Steps at which the syncer had this island save."""
+    _training: bool = False
 
     def run(self) -> None:
         """Train to the end; raises what the ranks raised."""
@@ -79,10 +96,17 @@ class FakeIsland:
             finish_timeout_s=job.finish_timeout_s,
             curve_key=job.curve_key,
             syncer_key=job.syncer_key,
+            save_anchors=job.save_anchors,
         )
-        facts = JobFacts(step=0, instance=f"{job.instance}-{job.island}", address=lambda: job.address)
+        self.steps_done = self.began_at = checkpoint.newest(Path(job.out)) if job.out else 0
+        resumed_from = checkpoint.folder_of(Path(job.out), self.began_at) if self.began_at else None
+        facts = JobFacts(self.began_at, f"{job.instance}-{job.island}", lambda: job.address, resumed_from)
         for rank, group in enumerate(groups):
             model = QuadraticModel(rank, job.ranks, start=job.start, target=job.target, specs=job.specs)
+            if resumed_from is not None:
+                model.resume = partial(checkpoint.read_values, resumed_from)
+            if rank == 0:
+                model.watch = self._touched
             self.models.append(model)
             self.islands.append(Island(settings, model, group, facts))
         threads = [threading.Thread(target=self._rank, args=(rank,), daemon=True) for rank in range(job.ranks)]
@@ -98,7 +122,8 @@ class FakeIsland:
         failure: BaseException | None = None
         try:
             island.start()
-            step, final = 0, True
+            self._begins(rank, "started", self.began_at)
+            step, final = self.began_at, True
             while step < job.steps:
                 time.sleep(job.step_s)
                 model.train(job.lr)
@@ -109,19 +134,52 @@ class FakeIsland:
                 verdict = island.step_ended(step, trained=True, tokens=job.tokens)
                 if verdict.save and rank == 0:
                     self.saves.append(step)
+                if verdict.save or self._save_is_due(step):
+                    self._save(rank, step)
                 if verdict.stop:
                     final = verdict.final
                     break
                 if verdict.save and island.step_begins().stop:
                     break
             if final:
+                self._begins(rank, "finish", step)
                 island.finish(step)
+                self._begins(rank, "final", step)
+            self._save(rank, step)
             island.saved()
         except BaseException as error:
             failure = error
             self.errors.append(error)
         finally:
             island.close(failure)
+
+    def _touched(self, what: str) -> None:
+        """Rank 0's model is read (for INIT or a push) or written (by an install)."""
+        event = {"read": "push", "write": "install"}[what] if self._training else "init"
+        self.on_event(event, self.steps_done)
+
+    def _begins(self, rank: int, event: str, step: int) -> None:
+        if rank == 0:
+            self._training = self._training or event == "started"
+            self.on_event(event, step)
+
+    def _save_is_due(self, step: int) -> bool:
+        """The last step is saved after the final cut, not before."""
+        return self.job.save_every > 0 and step % self.job.save_every == 0 and step < self.job.steps
+
+    def _save(self, rank: int, step: int) -> None:
+        """What a trainer does at a save; collective."""
+        if not self.job.out:
+            return
+        out, island = Path(self.job.out), self.islands[rank]
+        self._begins(rank, "save", step)
+        checkpoint.write_values(checkpoint.folder_of(out, step), self.models[rank])
+        island.group.all_true([])
+        if rank == 0:
+            checkpoint.name_newest(out, step)
+        self._begins(rank, "record", step)
+        island.save(checkpoint.folder_of(out, step), step)
+        self._begins(rank, "saved", step)
 
     @property
     def tensors(self) -> dict[str, NDArray[np.float32]]:
@@ -138,18 +196,24 @@ class FakeIsland:
 
 
 def main() -> int:
-    import os
-    import signal
-
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
-    job = msgspec.json.decode(sys.argv[1], type=Job)
+    run_as_process(msgspec.json.decode(sys.argv[1], type=Job))
+    return 0
+
+
+def run_as_process(job: Job) -> None:
+    """Run a job in this process, which says on stdout what happens and what came out, one JSON object a line."""
+
+    def on_event(event: str, step: int) -> None:
+        print(json.dumps({"event": event, "step": step, "time": time.time()}), flush=True)
 
     def on_step(step: int) -> None:
-        print(json.dumps({"step": step}), flush=True)
+        blocked = island.islands[0].blocked_s
+        print(json.dumps({"step": step, "time": time.time(), "blocked_s": blocked}), flush=True)
         if step == job.die_at_step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    island = FakeIsland(job, on_step)
+    island = FakeIsland(job, on_step, on_event)
     island.run()
     sample = {name: float(tensor.flat[0]) for name, tensor in island.tensors.items()}
     traffic = [i.performer.traffic for i in island.islands]
@@ -167,7 +231,6 @@ def main() -> int:
         ),
         flush=True,
     )
-    return 0
 
 
 if __name__ == "__main__":

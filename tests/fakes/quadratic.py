@@ -6,7 +6,7 @@ target + (start - target)(1 - lr)^n.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -57,6 +57,10 @@ class QuadraticModel:
         self.parts: dict[Box, torch.Tensor] = {}
         self.pieces: PieceMap
         self.writes = 0
+        self.watch: Callable[[str], None] = lambda what: None
+        """Told `read` and `write` when either begins."""
+        self.resume: Callable[[QuadraticModel], None] = lambda model: None
+        """Fills the parts from a checkpoint, once they are there."""
 
     def specs(self) -> Sequence[TensorSpec]:
         return self._specs
@@ -65,18 +69,21 @@ class QuadraticModel:
         for number, spec in enumerate(layout.tensors):
             for box in cut(spec, number, self.rank, self.ranks):
                 self.parts[box] = torch.full((box.elements,), self.start)
+        self.resume(self)
         return tuple(self.parts)
 
     def bind(self, pieces: PieceMap) -> None:
         self.pieces = pieces
 
     def read(self, fragment: int, out: torch.Tensor) -> None:
+        self.watch("read")
         boxes = self.pieces.fragment_boxes(fragment)
         if boxes:
             torch.cat([self.parts[box] for box in boxes], out=out)
 
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
         self.writes += 1
+        self.watch("write")
         for fragment, stream in values.items():
             parts = torch.split(stream, [box.elements for box in self.pieces.fragment_boxes(fragment)])
             for box, part in zip(self.pieces.fragment_boxes(fragment), parts, strict=True):

@@ -38,11 +38,26 @@ def commits(history: History) -> list[Part]:
     standing: list[Part] = []
     for event, fields in history.tape:
         line = cast(Part, fields)
-        if event == "resumed":
+        if event == "init":
+            standing = []
+        elif event == "resumed":
             standing = [each for each in standing if each["t"] <= line["t"]]
         elif event == "commit":
             standing.append(line)
     return standing
+
+
+def fates(history: History) -> list[tuple[int, str, str]]:
+    """(life of the syncer, push, fate) of every push that was merged or dropped; a restart may undo an earlier life."""
+    told, life = [], 0
+    for event, fields in history.tape:
+        line = cast(Part, fields)
+        life += event in ("resumed", "init")
+        if event == "dropped":
+            told.append((life, line["push"], "dropped"))
+        elif event == "commit" and not line["void"]:
+            told += [(life, part["push"], "merged") for part in line["contributions"] if part["steps"]]
+    return told
 
 
 def merges(history: History) -> list[tuple[Part, Part]]:
@@ -77,21 +92,16 @@ def no_step_below_min_islands(history: History, rules: Rules) -> None:
 
 
 def floats_are_added_in_island_order(history: History, rules: Rules) -> None:
-    """An island contributes at most once to a step, and contributions are in island order."""
+    """Contributions are in island order; an island has at most one, and one carried from before ahead of it."""
     for line in commits(history):
-        islands = [part["island"] for part in line["contributions"]]
-        require(islands == sorted(set(islands)), f"outer step {line['t']} added islands {islands}")
+        order = [(part["island"], not part.get("carried", False)) for part in line["contributions"]]
+        require(order == sorted(set(order)), f"outer step {line['t']} added (island, in time) {order}")
 
 
 def no_unit_is_merged_twice(history: History, rules: Rules) -> None:
     """No local step of any life of an island is in a fragment twice: by the truth, not by what anybody says."""
-    standing = {line["t"]: line for line in commits(history)}
     seen: dict[tuple[int, Unit], int] = {}
     for each in history.merged:
-        line = standing.get(each.t)
-        pushes = {part["push"] for part in line["contributions"]} if line is not None and not line["void"] else set()
-        if each.push not in pushes:
-            continue  # taken back by a crash of the syncer
         for unit in each.units:
             before = seen.get((each.fragment, unit))
             require(before is None, f"{unit} is in fragment {each.fragment} by outer steps {before} and {each.t}")
@@ -110,10 +120,12 @@ def no_anchor_is_merged_twice(history: History, rules: Rules) -> None:
 def every_push_has_one_fate(history: History, rules: Rules) -> None:
     """No push is both merged and dropped, and none is either of them twice."""
     merged = [part["push"] for _, part in merges(history)]
-    dropped = [str(line["push"]) for line in history.lines("dropped")]
     require(len(set(merged)) == len(merged), "a push was merged twice")
-    require(len(set(dropped)) == len(dropped), "a push was dropped twice")
-    require(not set(merged) & set(dropped), f"merged and dropped: {sorted(set(merged) & set(dropped))}")
+    seen: dict[tuple[int, str], str] = {}
+    for life, push, fate in fates(history):
+        before = seen.setdefault((life, push), "")
+        require(not before, f"push {push} was {before}, then {fate}")
+        seen[life, push] = fate
 
 
 def deltas_hold_what_is_told(history: History, rules: Rules) -> None:

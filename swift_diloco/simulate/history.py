@@ -51,6 +51,7 @@ class History:
     published: list[tuple[ValueName, float]] = field(default_factory=list)
     installed: list[tuple[int, ValueName, float]] = field(default_factory=list)
     merged: list[Merged] = field(default_factory=list)
+    """What is in the syncer's values; a restart takes back what came after its checkpoint."""
     captured: list[Captured] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
     """Uploads, when the syncer made room for them."""
@@ -60,6 +61,10 @@ class History:
     """The newest outer step that a finished checkpoint holds."""
     resumed: list[tuple[int, int]] = field(default_factory=list)
     """Per restart of the syncer: the outer step it went on from, and the durable one at that time."""
+
+    def rewound(self, step: int) -> None:
+        """The syncer goes on after outer step `step`, whatever it had done since."""
+        self.merged = [each for each in self.merged if each.t <= step]
 
     def lines(self, event: str) -> list[Fields]:
         """Tape lines of one kind."""

@@ -92,6 +92,15 @@ class Life:
         self.control = self._connect(CONTROL)
         self.inbox.append(None)
 
+    def syncer_died(self) -> None:
+        """Every connection breaks; all are dialed again at once and find nobody for a while."""
+        for link in (self.control, *self.bulk):
+            link.closed = True
+        self.control = self._connect(CONTROL)
+        self.inbox.append(None)
+        for rank in range(self.me.ranks):
+            self.world.after(REDIAL_RANK_S, lambda rank=rank: self._redial(rank))  # type: ignore[misc]
+
     def replay(self, told_after_s: float) -> None:
         """The control link breaks, and what it last carried arrives again over another connection."""
         again = list(self.control.sent)

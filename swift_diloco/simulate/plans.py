@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -43,11 +44,16 @@ class Kind(Enum):
     """The next delta of an island is not finite."""
     INSTALL = "install"
     """The next install of an island fails on one rank: all its ranks end, and it restarts after `seconds`."""
+    DISK_FULL = "disk_full"
+    """The syncer's next checkpoint cannot be written."""
+    DISK_SLOW = "disk_slow"
+    """The syncer's disk is slow for `seconds`."""
     CRASH = "crash"
     """The syncer dies in the middle of performing effects and is back after `seconds`, from its checkpoint."""
 
 
-ISLAND_KINDS = tuple(kind for kind in Kind if kind is not Kind.CRASH)
+SYNCER_KINDS = (Kind.CRASH, Kind.DISK_FULL, Kind.DISK_SLOW)
+ISLAND_KINDS = tuple(kind for kind in Kind if kind not in SYNCER_KINDS)
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,7 +134,7 @@ def plan_of(seed: int, *, faults: bool, crashes: bool = False) -> Plan:
     chosen = _faults_of(random, each, span_s, crashes=crashes) if faults else ()
     return Plan(
         seed=seed,
-        settings=_settings_of(random, islands),
+        settings=_settings_of(random, islands, crashes=crashes),
         islands=each,
         steps=steps,
         delay_s=random.choice([0.01, 0.5]),
@@ -140,10 +146,30 @@ def plan_of(seed: int, *, faults: bool, crashes: bool = False) -> Plan:
     )
 
 
-def _settings_of(random: Random, islands: int) -> SyncerSettings:
+def calm_plan(seed: int) -> Plan:
+    """A world in which nothing goes wrong."""
+    return plan_of(seed, faults=False)
+
+
+def rough_plan(seed: int) -> Plan:
+    """A world with faults; with an odd seed the syncer and its disk have them too."""
+    return plan_of(seed, faults=True, crashes=seed % 2 == 1)
+
+
+def _settings_of(random: Random, islands: int, *, crashes: bool) -> SyncerSettings:
     min_islands = random.randint(1, islands)
     fragments = random.randint(1, 5)
+    checkpoints: dict[str, Any] = {}
+    if crashes:
+        checkpoints = {
+            "checkpoint_path": "disk",
+            "checkpoint_on_start": True,
+            "checkpoint_every": random.choice([1, 2, 8]),
+            "background_checkpoint": random.choice([True, False]),
+            "durable_publish": random.choice([True, False]),
+        }
     return SyncerSettings(
+        **checkpoints,
         expected_islands=random.randint(min_islands, islands),
         min_islands=min_islands,
         quorum=random.choice([0, 0, islands]),
@@ -163,7 +189,7 @@ def _settings_of(random: Random, islands: int) -> SyncerSettings:
 
 
 def _faults_of(random: Random, islands: tuple[IslandPlan, ...], span_s: float, *, crashes: bool) -> tuple[Fault, ...]:
-    kinds = [*ISLAND_KINDS, Kind.CRASH, Kind.CRASH] if crashes else list(ISLAND_KINDS)
+    kinds = [*ISLAND_KINDS, *2 * SYNCER_KINDS] if crashes else list(ISLAND_KINDS)
     found = []
     for _ in range(random.randint(1, FAULTS_MAX)):
         kind = random.choice(kinds)
@@ -171,8 +197,8 @@ def _faults_of(random: Random, islands: tuple[IslandPlan, ...], span_s: float, *
         fault = Fault(
             at_s=round(random.uniform(0.0, 1.2 * span_s), 3),
             kind=kind,
-            island=0 if kind is Kind.CRASH else island,
-            rank=0 if kind is Kind.CRASH else random.randrange(islands[island].ranks),
+            island=0 if kind in SYNCER_KINDS else island,
+            rank=0 if kind in SYNCER_KINDS else random.randrange(islands[island].ranks),
             seconds=round(random.choice([0.1, 3.0, 30.0]) * random.uniform(0.5, 1.5), 3),
             effects=random.randint(0, 4) if kind is Kind.CRASH else 0,
         )

@@ -13,8 +13,9 @@ from swift_diloco.simulate.checkers import Rules, Violation, check
 from swift_diloco.simulate.history import History
 from swift_diloco.simulate.island_host import Life
 from swift_diloco.simulate.island_parts import FRESH, Checkpoint, Facts
-from swift_diloco.simulate.plans import Fault, IslandPlan, Kind, Plan, plan_json
-from swift_diloco.simulate.syncer_host import MakeBrain, SyncerHost
+from swift_diloco.simulate.plans import SYNCER_KINDS, Fault, IslandPlan, Kind, Plan, plan_json
+from swift_diloco.simulate.syncer_host import SyncerHost
+from swift_diloco.simulate.syncer_parts import MakeBrain
 from swift_diloco.simulate.world import World
 from swift_diloco.states import Membership
 
@@ -36,6 +37,7 @@ class Run:
         self.syncer = SyncerHost(self.world, plan.settings, self.history, make)
         self.syncer.owners = lambda island, fragment: owners(plan.islands[island], fragment)
         self.layout = layout_of(plan.settings.fragments)
+        self.syncer.crashed = self._syncer_crashed
         self.lives: dict[int, Life] = {}
         for island, each in enumerate(plan.islands):
             self.world.at(each.start_s, lambda island=island: self._start(island, FRESH))  # type: ignore[misc]
@@ -46,6 +48,11 @@ class Run:
         boxes = tuple(boxes_of(self.plan.islands[island], rank, self.layout) for rank in range(self._ranks(island)))
         self.lives[island] = Life(Facts(self.world, self.syncer, self.plan, self.layout, boxes), island, loaded)
 
+    def _syncer_crashed(self) -> None:
+        for _, life in sorted(self.lives.items()):
+            if life.alive:
+                life.syncer_died()
+
     def _ranks(self, island: int) -> int:
         return self.plan.islands[island].ranks
 
@@ -53,6 +60,9 @@ class Run:
 
     def _strike(self, fault: Fault) -> None:
         """Let one fault happen, if its victim is there."""
+        if fault.kind in SYNCER_KINDS:
+            self._strike_syncer(fault)
+            return
         life = self.lives.get(fault.island)
         if life is None or not life.alive or self.syncer.exit is not None:
             return
@@ -67,6 +77,18 @@ class Run:
             case _:
                 self.world.note(fault.kind.value)
                 self._break(life, fault)
+
+    def _strike_syncer(self, fault: Fault) -> None:
+        if self.syncer.down or self.syncer.exit is not None:
+            return
+        match fault.kind:
+            case Kind.CRASH:
+                self.syncer.crash(fault.effects, fault.seconds)
+            case Kind.DISK_FULL:
+                self.syncer.disk.full += 1
+            case _:
+                self.world.note(fault.kind.value)
+                self.syncer.disk.slow_until = self.world.now + fault.seconds
 
     def _break(self, life: Life, fault: Fault) -> None:
         """A fault that happens at once."""

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
 
+from swift_diloco.core.layout import FragmentPlan, Layout
 from swift_diloco.core.messages import IslandMessage, Published, RankWelcome, Refused, ValueName, Welcome
 from swift_diloco.core.settings import SyncerSettings
-from swift_diloco.simulate.history import Delta, History, Merged, Unit
+from swift_diloco.simulate.disk import Disk
+from swift_diloco.simulate.history import Delta, History, Merged
+from swift_diloco.simulate.syncer_parts import (
+    PROGRESS_S,
+    RETRY_S,
+    VALUE_BYTES,
+    Generation,
+    MakeBrain,
+    Sender,
+    Upload,
+    make_coordinator,
+    merged_value,
+)
 from swift_diloco.simulate.world import Link, World
-from syncer.coordinator import Coordinator
 from syncer.events import (
     AdoptInit,
     AdoptLayout,
+    AnnounceAll,
     Commit,
     DiscardMerge,
     DropUpload,
@@ -39,69 +50,31 @@ from syncer.events import (
     UploadCompleted,
     UploadFailed,
     UploadProgressed,
+    WriteCheckpoint,
+    WriteFirst,
     WriteTape,
 )
-
-PROGRESS_S = 1.0
-"""How often a transfer tells of its progress."""
-
-VALUE_BYTES = 16
-"""Bytes of a fragment where its size does not matter."""
-
-RETRY_S = 0.25
-"""How often a transfer that cannot go on looks again."""
-
-MakeBrain = Callable[[SyncerSettings, str, Callable[[], str]], Coordinator]
-
-
-def make_coordinator(settings: SyncerSettings, session: str, tokens: Callable[[], str]) -> Coordinator:
-    """The real brain, fresh."""
-    return Coordinator(settings, session=session, tokens=tokens)
-
-
-class Sender(Protocol):
-    """What an upload needs of the island's process behind it."""
-
-    island: int
-    alive: bool
-    captures: dict[str, Delta]
-
-    def push_s(self, rank: int) -> float:
-        """How long a rank's share of an upload takes."""
-        ...
-
-    def damages(self) -> bool:
-        """Whether this upload is one that never arrives undamaged."""
-        ...
-
-
-@dataclass(eq=False)
-class Upload:
-    """An upload that is open or complete."""
-
-    generation: str
-    fragment: int
-    missing: set[int]
-    """Ranks that have not delivered their share."""
-    delta: Delta | None = None
-
-
-@dataclass(eq=False)
-class Generation:
-    """What the server knows of one joining of an island."""
-
-    control: str
-    ranks: dict[int, str] = field(default_factory=dict)
-    """Rank to the peer of its bulk link."""
 
 
 class SyncerHost:
     """See the module."""
 
     def __init__(self, world: World, settings: SyncerSettings, history: History, make: MakeBrain | None = None) -> None:
-        self.world, self.history = world, history
+        self.world, self.history, self.settings = world, history, settings
+        self._make = make or make_coordinator
         self.session = world.token()
-        self.brain = (make or make_coordinator)(settings, self.session, world.token)
+        self.brain = self._make(settings, self.session, world.token)
+        self.disk = Disk(world, history)
+        self.down = False
+        self._life = 0
+        self._crash_in: int | None = None
+        """Effects that are still performed before the process dies."""
+        self._crash_s = 0.0
+        self._backlog: list[tuple[str, IslandMessage]] = []
+        """What was sent while nobody listened: ZeroMQ delivers it to the next process."""
+        self.crashed: Callable[[], None] = lambda: None
+        """Tells the islands that their connections broke."""
+        self._shape: tuple[Layout, FragmentPlan] | None = None
         self.links: dict[str, Link] = {}
         self.lives: dict[str, Sender] = {}
         """Who is behind a bulk link."""
@@ -112,6 +85,8 @@ class SyncerHost:
         self.uploads: dict[str, Upload] = {}
         self.results: dict[int, tuple[float, tuple[Merged, ...]]] = {}
         self.exit: Exit | None = None
+        self.announced = 0
+        """The newest version that anybody has heard of."""
         self.bytes_pushed = self.bytes_fetched = 0
         self.push_bytes = self.fetch_bytes = VALUE_BYTES
         """Size of a fragment on its way to the syncer and from it."""
@@ -124,6 +99,9 @@ class SyncerHost:
 
     def receive(self, peer: str, message: IslandMessage) -> None:
         """A message arrived."""
+        if self.down:
+            self._backlog.append((peer, message))
+            return
         self.take(Received(peer, message))
 
     def lost(self, link: Link) -> None:
@@ -133,18 +111,32 @@ class SyncerHost:
 
     def take(self, event: Event) -> None:
         """One event into the brain, its effects performed."""
+        if self.down:
+            return
         effects = self.brain.handle(event, now=self.world.now)
         if self.world.checked:
             self.brain.validate()
+        self._perform_all(effects)
+
+    def _perform_all(self, effects: list[Effect]) -> None:
         for effect in effects:
+            if self._crash_in == 0:
+                self._die()
+                return
+            self._crash_in = None if self._crash_in is None else self._crash_in - 1
             self._perform(effect)
         self._sleep()
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something if this process still lives then."""
+        life = self._life
+        self.world.after(seconds, lambda: action() if life == self._life and not self.down else None)
 
     def _sleep(self) -> None:
         due = self.brain.next_wakeup
         if due is not None and due < self._wakeup:
             self._wakeup = due
-            self.world.at(due, lambda: self._wake(due))
+            self.later(due - self.world.now, lambda: self._wake(due))
 
     def _wake(self, due: float) -> None:
         if due == self._wakeup:
@@ -175,8 +167,16 @@ class SyncerHost:
                 self.world.say(f"syncer {level}: {text}")
             case Exit():
                 self.exit = effect
-            case AdoptLayout():
-                pass
+            case AdoptLayout(layout, plan):
+                self._shape = (layout, plan)
+            case AnnounceAll():
+                for name in self.present.values():
+                    self._announce(name)
+            case WriteCheckpoint(number, state):
+                assert self._shape is not None
+                self.disk.write(self, number, state, self._shape)
+            case WriteFirst(fragment):
+                self.disk.write_first(fragment)
             case AdoptInit() | Merge() | Commit() | DiscardMerge():
                 self._compute(effect)
             case _:
@@ -187,8 +187,8 @@ class SyncerHost:
         match effect:
             case AdoptInit():
                 deltas = [self._taken(upload) for upload in effect.uploads]
-                self.run = getattr(effect, "run", "")
-                self.world.after(self.merge_s(), lambda: self._adopt([delta.value for delta in deltas]))
+                self.run = effect.run
+                self.later(self.merge_s(), lambda: self._adopt([d.value for d in deltas], announce=effect.announce))
             case Merge():
                 self._merge(effect)
             case Commit(t, name, uploads):
@@ -211,22 +211,27 @@ class SyncerHost:
         bad = tuple(part.island for part, delta in given if not math.isfinite(delta.value))
         seconds = self.merge_s()
         finished = MergeFinished(merge.t, merge.attempt, repr(result), not bad, bad, seconds)
-        self.world.after(seconds, lambda: self.take(finished))
+        self.later(seconds, lambda: self.take(finished))
 
-    def _adopt(self, values: list[float]) -> None:
+    def _adopt(self, values: list[float], *, announce: bool) -> None:
         """The initial values are announced, then told to the brain."""
         names = tuple(ValueName(f, 0, repr(value)) for f, value in enumerate(values))
         for name, value in zip(names, values, strict=True):
-            self._publish(name, value)
+            self._publish(name, value, announce=announce)
         self.take(InitAdopted(names))
 
-    def _publish(self, name: ValueName, value: float) -> None:
+    def _publish(self, name: ValueName, value: float, *, announce: bool = True) -> None:
         """A new present value, announced to every control link; the old one is gone."""
         old = self.present.get(name.fragment)
         if old is not None:
             del self.values[old]
         self.present[name.fragment], self.values[name] = name, value
         self.history.published.append((name, value))
+        if announce:
+            self._announce(name)
+
+    def _announce(self, name: ValueName) -> None:
+        self.announced = name.version
         for generation, known in self.generations.items():
             if (link := self.links.get(known.control)) is not None:
                 self.world.send_down(link, Published(self.session, generation, name, self.run))
@@ -235,7 +240,7 @@ class SyncerHost:
 
     def _open(self, upload: str, generation: str, fragment: int) -> None:
         assert upload not in self.uploads and generation in self.generations, f"{upload} is opened twice or for nobody"
-        self.history.opened.append(upload)
+        self.history.opened.append(f"{self._life}:{upload}")
         ranks = self.generations[generation].ranks
         some = self.lives[next(iter(ranks.values()))]
         owners = self.owners(some.island, fragment)
@@ -246,15 +251,15 @@ class SyncerHost:
     def _carry(self, upload: str, rank: int, left: float) -> None:
         """A rank's share of an upload goes on, or waits for its capture or its link."""
         entry = self.uploads.get(upload)
-        if entry is None or self.exit is not None:
+        if entry is None or self.exit is not None or self.down:
             return
         sender = self.sender(entry.generation, rank)
         if sender is None or upload not in sender.captures:
-            self.world.after(RETRY_S, lambda: self._carry(upload, rank, left))
+            self.later(RETRY_S, lambda: self._carry(upload, rank, left))
             return
         done = PROGRESS_S / self.world.slowness(sender.island, rank)
         if left > 0:
-            self.world.after(min(left, PROGRESS_S), lambda: self._carry(upload, rank, left - done))
+            self.later(min(left, PROGRESS_S), lambda: self._carry(upload, rank, left - done))
             self.take(UploadProgressed(upload))
             return
         self._arrived(upload, entry, rank, sender)
@@ -275,7 +280,7 @@ class SyncerHost:
         known = self.generations.get(generation)
         peer = known.ranks.get(rank) if known is not None else None
         life = self.lives.get(peer) if peer is not None else None
-        if life is None or peer not in self.links or not life.alive or not self.world.passes(life.island):
+        if self.down or life is None or peer not in self.links or not life.alive or not self.world.passes(life.island):
             return None
         return life
 
@@ -298,7 +303,66 @@ class SyncerHost:
 
     def _end(self, upload: str) -> None:
         del self.uploads[upload]
-        self.history.ended.append(upload)
+        self.history.ended.append(f"{self._life}:{upload}")
+
+    # -- Checkpoints and crashes --------------------------------------------------------------------------------------
+
+    def value_of(self, name: ValueName) -> float:
+        """A value that is present, or the result of a merge that waits for its commit."""
+        if name in self.values:
+            return self.values[name]
+        assert name.version in self.results, f"{name} was replaced before it was written"
+        return self.results[name.version][0]
+
+    def delta_of(self, push: str) -> Delta:
+        """A push that is held."""
+        return self._delta(push)
+
+    def crash(self, effects: int, seconds: float) -> None:
+        """The process dies while it performs what it decides next, and is back later."""
+        self._crash_in, self._crash_s = effects, seconds
+
+    def _die(self) -> None:
+        self.world.note("crash")
+        self.down, self._crash_in = True, None
+        for upload in list(self.uploads):
+            self._end(upload)
+        self._life += 1
+        self.results.clear()
+        self.generations.clear()
+        self.links.clear()
+        self._wakeup = float("inf")
+        self.world.after(self._crash_s, self._revive)
+        self.crashed()
+
+    def _revive(self) -> None:
+        """A new process goes on from the newest whole checkpoint."""
+        self.down, self.session = False, self.world.token()
+        self.brain = self._make(self.settings, self.session, self.world.token)
+        self.present.clear()
+        self.values.clear()
+        image = self.disk.newest
+        self.history.rewound(image.state.step if image is not None else 0)
+        if image is not None:
+            self.run, self._shape = image.state.run, (image.layout, image.plan)
+            self.values.update(image.values)
+            self.present.update({name.fragment: name for name in image.values})
+            self.history.published += image.values.items()
+            for push in image.state.carried:
+                self.uploads[push.push] = Upload(push.generation, push.fragment, set(), image.carried[push.push])
+                self.history.opened.append(f"{self._life}:{push.push}")
+            self.history.resumed.append((image.state.step, self._promised()))
+            self._perform_all(self.brain.restore(image.state, image.layout, image.plan, now=self.world.now))
+        backlog, self._backlog = self._backlog, []
+        for peer, message in backlog:
+            if peer in self.links:
+                self.receive(peer, message)
+
+    def _promised(self) -> int:
+        """The outer step that no crash may take back: what a checkpoint holds or, if so set, what anybody has heard of."""
+        if not self.settings.durable_publish:
+            return self.history.durable
+        return max(self.history.durable, self.announced)
 
     # -- Fetches ------------------------------------------------------------------------------------------------------
 
@@ -314,14 +378,3 @@ class SyncerHost:
             told(value)
 
         self.world.after(left, arrive)
-
-
-def merged_value(present: float, contributions: list[tuple[float, float]]) -> float:
-    """One outer step with learning rate 1: the present value plus the weighted mean of (weight, delta)."""
-    total = math.fsum(weight for weight, _ in contributions)
-    return present + math.fsum(weight / total * delta for weight, delta in contributions)
-
-
-def units_of(parts: tuple[Merged, ...]) -> frozenset[Unit]:
-    """What a set of contributions holds."""
-    return frozenset(unit for part in parts for unit in part.units)

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.simulate.plans import Plan, plan_from_json, plan_json, plan_of
+from swift_diloco.simulate.plans import Plan, calm_plan, plan_from_json, plan_json, rough_plan
 from swift_diloco.simulate.run import Run
 
 LINES_SHOWN = 40
@@ -48,19 +48,19 @@ def outcome_of(plan: Plan) -> Outcome:
     return Outcome(plan.seed, "", run.world.fired, tuple(run.world.log))
 
 
-def _quiet(seed: int, calm: bool) -> Outcome:
+def _quiet(plan: Plan) -> Outcome:
     """The same without the story of a world that went well: it has to travel between processes."""
-    outcome = outcome_of(plan_of(seed, faults=not calm))
+    outcome = outcome_of(plan)
     story = outcome.story[-LINES_SHOWN:] if outcome.failure else ()
-    return Outcome(seed, outcome.failure, outcome.fired, story)
+    return Outcome(plan.seed, outcome.failure, outcome.fired, story)
 
 
 def _calm(seed: int) -> Outcome:
-    return _quiet(seed, True)
+    return _quiet(calm_plan(seed))
 
 
 def _rough(seed: int) -> Outcome:
-    return _quiet(seed, False)
+    return _quiet(rough_plan(seed))
 
 
 def main(argv: list[str]) -> int:
@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
     if args.plan is not None:
         return _replay(_read(args.plan))
     if args.seeds == 1:
-        return _replay(plan_of(args.first, faults=not args.calm))
+        return _replay((calm_plan if args.calm else rough_plan)(args.first))
     seeds = range(args.first, args.first + args.seeds)
     one = _calm if args.calm else _rough
     if args.jobs == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swift_diloco.simulate.plans import Kind, plan_from_json, plan_json, plan_of
+from swift_diloco.simulate.plans import SYNCER_KINDS, plan_from_json, plan_json, plan_of, rough_plan
 from swift_diloco.simulate.run import run_plan
 
 
@@ -29,9 +29,17 @@ def test_faults_come_in_the_order_of_their_times_and_hit_ranks_that_exist() -> N
         plan = plan_of(seed, faults=True)
         assert list(plan.faults) == sorted(plan.faults, key=lambda fault: fault.at_s)
         assert all(fault.rank < plan.islands[fault.island].ranks for fault in plan.faults)
-        assert all(fault.kind is not Kind.CRASH for fault in plan.faults)
+        assert all(fault.kind not in SYNCER_KINDS for fault in plan.faults)
 
 
 def test_the_world_is_healed_when_its_last_fault_is_over() -> None:
     plan = plan_of(8, faults=True)
     assert plan.healed_s == max(fault.at_s + fault.seconds for fault in plan.faults)
+
+
+def test_the_syncer_has_faults_in_every_other_rough_world() -> None:
+    for seed in range(40):
+        plan = rough_plan(seed)
+        crashes = any(fault.kind in SYNCER_KINDS for fault in plan.faults)
+        assert bool(plan.settings.checkpoint_path) == (seed % 2 == 1)
+        assert not crashes or seed % 2 == 1

@@ -9,7 +9,7 @@ import pytest
 
 from swift_diloco.cli import main
 from swift_diloco.simulate import paper
-from swift_diloco.simulate.plans import plan_json, plan_of
+from swift_diloco.simulate.plans import plan_json, rough_plan
 
 SMALL = ["simulate", "--islands", "1,2", "--fragments", "2", "--sync-every-steps", "4", "--hours", "0.02"]
 
@@ -91,7 +91,7 @@ def test_one_world_tells_its_story_and_replays_from_its_plan(
     assert main(["simulate", "worlds", "--seed", "3", "--seeds", "1"]) == 0
     story = capsys.readouterr().out
     plan = tmp_path / "plan.json"
-    plan.write_text(plan_json(plan_of(3, faults=True)), encoding="utf-8")
+    plan.write_text(plan_json(rough_plan(3)), encoding="utf-8")
     assert main(["simulate", "worlds", "--plan", str(plan)]) == 0
     assert capsys.readouterr().out == story
     assert story.splitlines()[0] == plan.read_text(encoding="utf-8") and "joined the syncer" in story

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from swift_diloco.simulate.plans import ISLAND_KINDS, plan_of
+from swift_diloco.simulate.plans import Kind, calm_plan, rough_plan
 from swift_diloco.simulate.run import run_plan
 
 CALM = range(40)
@@ -15,7 +15,7 @@ ROUGH = range(200)
 
 @pytest.mark.parametrize("seed", CALM)
 def test_a_calm_world_learns_and_ends_with_one_cut_everywhere(seed: int) -> None:
-    run = run_plan(plan_of(seed, faults=False))
+    run = run_plan(calm_plan(seed))
     assert not run.world.fired
     assert any(not line["void"] for line in run.history.lines("commit")), "nothing was learned"
     assert all(life.finished for life in run.lives.values())
@@ -23,11 +23,11 @@ def test_a_calm_world_learns_and_ends_with_one_cut_everywhere(seed: int) -> None
 
 @pytest.mark.parametrize("seed", ROUGH)
 def test_a_rough_world_keeps_every_property_and_ends(seed: int) -> None:
-    run_plan(plan_of(seed, faults=True))
+    run_plan(rough_plan(seed))
 
 
 def test_every_kind_of_fault_happens_in_the_rough_worlds() -> None:
     fired: Counter[str] = Counter()
     for seed in ROUGH[:40]:
-        fired.update(run_plan(plan_of(seed, faults=True)).world.fired)
-    assert {kind.value for kind in ISLAND_KINDS} <= set(fired)
+        fired.update(run_plan(rough_plan(seed)).world.fired)
+    assert {kind.value for kind in Kind} <= set(fired)

@@ -80,16 +80,17 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-class MemoryWatch:
-    """The largest resident memory of a process, of its whole life and since the last `reset` (bytes)."""
+class ProcessWatch:
+    """What a process uses: its largest resident memory, of its whole life and since the last `reset` (bytes), and the
+    processor time it has had."""
 
     def __init__(self, pid: int) -> None:
         self.peak = self.whole_peak = 0
-        self._path = Path(f"/proc/{pid}/statm")
+        self._proc = Path(f"/proc/{pid}")
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory watch", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="process watch", daemon=True)
 
-    def __enter__(self) -> MemoryWatch:
+    def __enter__(self) -> ProcessWatch:
         self._thread.start()
         return self
 
@@ -102,10 +103,15 @@ class MemoryWatch:
         peak, self.peak = self.peak, 0
         return peak
 
+    def processor_s(self) -> float:
+        """Processor time of all its threads so far."""
+        after_name = (self._proc / "stat").read_text().rpartition(")")[2].split()
+        return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+
     def now(self) -> int:
         """Resident memory; 0 when the process is gone."""
         try:
-            return int(self._path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            return int((self._proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (FileNotFoundError, ProcessLookupError):
             return 0
 

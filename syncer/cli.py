@@ -12,22 +12,26 @@ import re
 import secrets
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
 
+from swift_diloco.core.checkpoint_files import Intact
 from swift_diloco.core.codec import Encoding
 from swift_diloco.core.errors import UserError, one_line
 from swift_diloco.core.outer import OuterSettings
 from swift_diloco.core.run_folder import STATUS_FILE, TAPE_FILE, RunFolder
 from swift_diloco.core.settings import SyncerSettings, parse_syncer_argv
+from syncer.checkpoint import Store
 from syncer.coordinator import Coordinator
 from syncer.endpoint import Endpoint
 from syncer.gate import Gate
 from syncer.global_state import GlobalState
 from syncer.guard import Guard, load_ring
 from syncer.server import Files, Server
+from syncer.starting import check_settings, find_checkpoint
 from syncer.status import StatusFile
 from syncer.tape import Tape
 
@@ -61,8 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve(settings: SyncerSettings) -> int:
     """Serve one run; returns the exit code. Raises `UserError`."""
     check_bind(settings)
+    check_settings(settings)
     ring = load_ring(settings)
     outer = outer_settings(settings)
+    intact = find_checkpoint(settings)
     start_logging(settings.log_level)
     run_dir = Path(settings.run_dir).absolute()
     session = new_token()
@@ -77,6 +83,7 @@ def serve(settings: SyncerSettings) -> int:
                 server = Server(brain, session, state, endpoint, files)
                 server.fetches.pinned_max = settings.pinned_fragments_max
                 server.fetches.encoding = Encoding(settings.publish_encoding)
+                keep_checkpoints(settings, server, brain, intact)
                 if settings.embedded:
                     server.orphan_timeout_s = EMBEDDED_ORPHAN_TIMEOUT_S
                 obey_signals(server, embedded=settings.embedded)
@@ -90,6 +97,21 @@ def serve(settings: SyncerSettings) -> int:
             endpoint.close()
     log.info("ended: %s", outcome.reason)
     return outcome.code
+
+
+def keep_checkpoints(settings: SyncerSettings, server: Server, brain: Coordinator, intact: Intact | None) -> None:
+    """Open the folder of the checkpoints, and continue the run that was found there."""
+    if not settings.checkpoint_path:
+        return
+    store = Store(Path(settings.checkpoint_path).absolute(), settings.checkpoint_keep)
+    store.prepare()
+    server.keep_checkpoints(store)
+    if intact is not None:
+        for fault in intact.skipped:
+            log.error("a newer checkpoint is not used: %s", fault)
+        store.resumed(intact.manifest)
+        shape = intact.shape
+        server.resume(intact, brain.restore(intact.state, shape.layout, shape.plan, now=time.monotonic()))
 
 
 def new_token() -> str:

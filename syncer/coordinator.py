@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from swift_diloco.core.layout import FragmentPlan, Layout
 from swift_diloco.core.messages import (
     AdminRequest,
     BudgetReached,
@@ -29,13 +30,18 @@ from swift_diloco.core.messages import (
     Saved,
     Unknown,
 )
+from swift_diloco.core.saved import SavedState
 from swift_diloco.core.settings import SyncerSettings
-from syncer.admin import Admin
+from syncer.admin import CHANGEABLE, Admin
+from syncer.carrying import Carrying
 from syncer.closing import Closing
 from syncer.deadlines import Key
 from syncer.events import (
+    CheckpointFailed,
+    CheckpointWritten,
     Effect,
     Event,
+    FragmentWritten,
     InitAdopted,
     MergeFinished,
     Peer,
@@ -54,6 +60,8 @@ from syncer.initial import InitialCut
 from syncer.joining import LEASE, RECONNECT, Joining
 from syncer.report import status_of, waiting_for
 from syncer.roster import TEXT_MAX, Member, Presence
+from syncer.saving import CHECKPOINT, Saving
+from syncer.snapshot import restore
 from syncer.state import State
 
 MemberMessage = Heartbeat | PushOffer | Done | CutInstalled | Saved | Leave
@@ -64,11 +72,14 @@ class Coordinator:
 
     def __init__(self, settings: SyncerSettings, *, session: str, tokens: Callable[[], str]) -> None:
         self._state = State(settings, session, tokens)
-        self._initial = InitialCut(self._state)
-        self._closing = Closing(self._state)
-        self._gathering = Gathering(self._state, close=self._closing.close)
-        self._finish = Finish(self._state)
-        self._halt = Halt(self._state, self._closing)
+        self._state.started_with = {name: getattr(settings, name) for name in CHANGEABLE}
+        self._saving = Saving(self._state, unblocked=lambda: self._closing.commit_ready())
+        self._initial = InitialCut(self._state, self._saving)
+        self._carrying = Carrying(self._state)
+        self._closing = Closing(self._state, self._carrying, holds=self._saving.holds)
+        self._gathering = Gathering(self._state, self._carrying, close=self._closing.close)
+        self._finish = Finish(self._state, self._saving, self._carrying)
+        self._halt = Halt(self._state, self._closing, self._saving)
         self._joining = Joining(self._state, joined=self._joined, ended=self._ended)
         self._admin = Admin(self._state, changed=self._rules_changed, kick=self._leave, stop=self._halt.requested)
         self._told = ""
@@ -92,6 +103,18 @@ class Coordinator:
         """Check the invariants; `AssertionError` names the one that is broken."""
         self._state.validate()
 
+    def restore(self, saved: SavedState, layout: Layout, plan: FragmentPlan, *, now: float) -> list[Effect]:
+        """Continue the run of a checkpoint, before any event; what is to be done, in order."""
+        state = self._state
+        state.now, state.effects = now, []
+        restore(state, saved, layout, plan)
+        self._saving.restored(saved)
+        state.tape("resumed", t=saved.step, run=saved.run, versions=[name.version for name in saved.values])
+        state.log("info", f"run {saved.run} goes on after outer step {saved.step}")
+        if state.final:
+            self._finish.resume()
+        return state.effects
+
     def handle(self, event: Event, *, now: float) -> list[Effect]:
         """Take one event; what is to be done, in order."""
         state = self._state
@@ -114,21 +137,33 @@ class Coordinator:
             case UploadProgressed(upload):
                 self._gathering.progressed(upload)
             case UploadCompleted(upload, payload_bytes):
-                if not self._initial.completed(upload):
+                if not (self._initial.completed(upload) or self._carrying.completed(upload, payload_bytes)):
                     self._gathering.completed(upload, payload_bytes)
             case UploadFailed(upload, reason):
-                if not self._initial.failed(upload, reason):
+                if not (self._initial.failed(upload, reason) or self._carrying.failed(upload, reason)):
                     self._gathering.failed(upload, reason)
             case InitAdopted(values):
                 self._initial.adopted(values)
             case MergeFinished():
                 self._closing.merged(event)
+            case FragmentWritten() | CheckpointWritten() | CheckpointFailed():
+                self._saved(event)
             case PeerGone(peer):
                 self._joining.peer_gone(peer)
             case StopRequested():
                 self._halt.requested()
             case TimePassed():
                 pass
+
+    def _saved(self, event: FragmentWritten | CheckpointWritten | CheckpointFailed) -> None:
+        """News of a checkpoint."""
+        match event:
+            case FragmentWritten():
+                self._saving.fragment_written(event)
+            case CheckpointWritten():
+                self._saving.written(event)
+            case CheckpointFailed():
+                self._saving.failed(event)
 
     def _receive(self, peer: Peer, message: IslandMessage) -> None:
         match message:
@@ -265,6 +300,8 @@ class Coordinator:
             self._finish.time_out()
         elif key == STOP:
             self._halt.time_out()
+        elif key == CHECKPOINT:
+            self._saving.time_out()
         else:
             assert key == LAUNCH, f"nobody waits for {key}"
 
@@ -276,6 +313,8 @@ class Coordinator:
         self._initial.consider()
         self._finish.consider()
         self._halt.consider()
+        if not state.exited:
+            self._saving.consider()
         self._gathering.launch()
         text = self.waiting_for()
         if text != self._told and not state.exited:

@@ -132,6 +132,14 @@ class EncodedDelta:
             stream.scatter(room[low - first : high - first], low, out, base)
 
 
+def flat_values(delta: Delta, buffers: ValueBuffers) -> NDArray[np.float32]:
+    """A delta as float32, flat in layout order; decoded for the caller where it is kept encoded."""
+    if isinstance(delta, EncodedDelta):
+        return delta.flat(buffers)
+    assert isinstance(delta, FlatDelta)
+    return delta.values
+
+
 def stream_bytes(elements: int, encoding: Encoding) -> int:
     """Bytes of a whole encoded stream."""
     chunks = range(codec.chunk_count(elements))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from swift_diloco.core.layout import Box, FragmentPlan, Layout
 from swift_diloco.core.messages import IslandMessage, SyncerMessage, ValueName
+from swift_diloco.core.saved import SavedState
 
 Peer = str
 """One connection, by its routing id in hex. Never reused."""
@@ -77,6 +78,29 @@ class MergeFinished:
 
 
 @dataclass(frozen=True)
+class FragmentWritten:
+    """A fragment's part of a checkpoint is on the disk: its present value may be replaced."""
+
+    number: int
+    fragment: int
+
+
+@dataclass(frozen=True)
+class CheckpointWritten:
+    """A checkpoint is whole and on the disk."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class CheckpointFailed:
+    """A checkpoint could not be written. Earlier ones are as they were."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class StopRequested:
     """SIGTERM or SIGINT."""
 
@@ -94,6 +118,9 @@ Event = (
     | UploadFailed
     | InitAdopted
     | MergeFinished
+    | FragmentWritten
+    | CheckpointWritten
+    | CheckpointFailed
     | StopRequested
     | TimePassed
 )
@@ -166,6 +193,13 @@ class AdoptInit:
     uploads: tuple[str, ...]
     run: str = ""
     """The run that begins; announced with the values."""
+    announce: bool = True
+    """False: the values stay unknown until `AnnounceAll`."""
+
+
+@dataclass(frozen=True)
+class AnnounceAll:
+    """Announce the present value of every fragment to every link."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +242,26 @@ class DiscardMerge:
 
 
 @dataclass(frozen=True)
+class WriteCheckpoint:
+    """Write a checkpoint beside everything else. A value of it that is not present is the result of a merge that waits
+    for its commit.
+
+    Answered by `FragmentWritten` for each fragment that the last written checkpoint has not, then by
+    `CheckpointWritten`; or by `CheckpointFailed`. One at a time.
+    """
+
+    number: int
+    state: SavedState
+
+
+@dataclass(frozen=True)
+class WriteFirst:
+    """Write this fragment of the running checkpoint before the others: its commit waits."""
+
+    fragment: int
+
+
+@dataclass(frozen=True)
 class WriteTape:
     """Append one line to the event tape; the server adds the wall-clock time."""
 
@@ -242,6 +296,9 @@ Effect = (
     | Merge
     | Commit
     | DiscardMerge
+    | AnnounceAll
+    | WriteCheckpoint
+    | WriteFirst
     | WriteTape
     | Log
     | Exit

@@ -7,10 +7,12 @@ fragment gets exactly one. A member that is not done (a restarted island) takes 
 from __future__ import annotations
 
 from swift_diloco.core.messages import FinalCut, Stopping
+from syncer.carrying import Carrying
 from syncer.closing import Closing
 from syncer.events import Exit
 from syncer.roster import Member, Presence
 from syncer.rounds import UPLOAD_IDLE_S, Round, Stage
+from syncer.saving import Saving
 from syncer.state import State
 
 LINGER = ("linger", "")
@@ -20,8 +22,10 @@ STOP = ("stop", "")
 class Finish:
     """Ends the run when every member is done."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, saving: Saving, carrying: Carrying) -> None:
         self._state = state
+        self._saving = saving
+        self._carrying = carrying
 
     def consider(self) -> None:
         """Begin, take back or complete the finish."""
@@ -34,9 +38,12 @@ class Finish:
             state.log("info", f"every island is done: the last rounds are outer steps to {state.goal}")
         elif state.goal is not None and not all_done:
             state.goal = None
+            self._saving.not_final()
             state.log("info", "an island that is not done has joined: training goes on")
         if state.goal is not None and state.committed == state.goal:
-            self._cut()
+            self._carrying.give_up("the run is finished")
+            if self._saving.secured(final=True) is not None:  # On the disk, or that was tried: the cut must go out.
+                self._cut()
 
     def _cut(self) -> None:
         state = self._state
@@ -47,6 +54,12 @@ class Finish:
         state.deadlines.set(LINGER, state.now + state.settings.final_linger_s)
         for member in state.roster.ordered():
             self.tell(member)
+
+    def resume(self) -> None:
+        """The run was finished when the syncer ended: the cut is out again for those who have not saved."""
+        state = self._state
+        state.deadlines.set(LINGER, state.now + state.settings.final_linger_s)
+        state.log("info", f"the run is finished: the final cut of outer step {state.committed} is served again")
 
     def tell(self, member: Member) -> None:
         """Send the final cut to a member, which then owes its Saved."""
@@ -85,9 +98,10 @@ class Finish:
 class Halt:
     """The graceful stop."""
 
-    def __init__(self, state: State, closing: Closing) -> None:
+    def __init__(self, state: State, closing: Closing, saving: Saving) -> None:
         self._state = state
         self._closing = closing
+        self._saving = saving
 
     def requested(self) -> None:
         """SIGTERM or SIGINT: the first is graceful once there is something to lose, the second is not."""
@@ -108,8 +122,13 @@ class Halt:
         if not state.stopping or state.exited:
             return
         self._abandon([r for r in state.rounds.values() if self._hopeless(r)], "no island is left to answer it")
-        if not state.rounds:
+        if state.rounds:
+            return
+        saved = self._saving.secured(final=bool(state.final))
+        if saved is True:
             self._end(0, "told to stop")
+        elif saved is False:
+            self._end(1, f"told to stop; the last checkpoint could not be written: {state.save_fault}")
 
     def time_out(self) -> None:
         """Gathering rounds had their time."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from swift_diloco.core.messages import Dropped, Outcome, Pull, PullClosed, PushAnswer, PushOffer
-from syncer.events import DropUpload, OpenUpload
+from swift_diloco.core.messages import Outcome, Pull, PullClosed, PushAnswer, PushOffer
+from syncer.carrying import Carrying
+from syncer.dropping import drop_answer
+from syncer.events import OpenUpload
 from syncer.pacing import grace_s, kth_smallest, launch_gap_s, spare_s, weight_of
 from syncer.roster import TEXT_MAX, Member
 from syncer.rounds import Action, Answer, Patience, Round, Stage, judge
@@ -26,23 +28,6 @@ COUNT_MAX = 2**53
 """Largest step or token count: beyond it a count is no exact float, and no island lives that long."""
 
 
-def drop_answer(state: State, gathered: Round, answer: Answer, reason: str, *, freed: bool = False) -> None:
-    """A push that was held or arriving is dropped, its anchor released. `freed`: its upload is forgotten elsewhere."""
-    state.uploads.pop(answer.push, None)
-    if not answer.empty:
-        state.held.release(answer.island, answer.anchor)
-        if not freed:
-            state.do(DropUpload(answer.push, reason))
-    member = state.roster.islands.get(answer.island)
-    if member is not None:
-        # The island may have joined again since: its present generation was told at Welcome that the anchor is held.
-        anchor = None if answer.empty else answer.anchor
-        state.send(member, Dropped(state.session, member.generation, answer.push, reason, anchor))
-    state.tape(
-        "dropped", island=answer.island, push=answer.push, t=gathered.t, fragment=gathered.fragment, reason=reason
-    )
-
-
 def close_pulls(state: State, gathered: Round) -> None:
     """Tell those who have not answered that they need not any more."""
     for island in sorted(gathered.pending):
@@ -54,8 +39,9 @@ def close_pulls(state: State, gathered: Round) -> None:
 class Gathering:
     """Keeps the rounds that gather."""
 
-    def __init__(self, state: State, *, close: Callable[[Round, str], None]) -> None:
+    def __init__(self, state: State, carrying: Carrying, *, close: Callable[[Round, str], None]) -> None:
         self._state = state
+        self._carrying = carrying
         self._close = close
         self._launch_due = float("-inf")
 
@@ -72,7 +58,7 @@ class Gathering:
 
     def _may_launch(self) -> bool:
         state = self._state
-        if state.values is None or state.stopping or state.final or not state.enough:
+        if state.values is None or state.starting or state.stopping or state.final or not state.enough:
             return False
         last = state.settings.outer_steps_max if state.goal is None else state.goal
         return len(state.rounds) < state.pipeline and (last == 0 or state.launched < last)
@@ -115,7 +101,10 @@ class Gathering:
         """An island offers what it learned."""
         state = self._state
         gathered = state.rounds.get(offer.t)
-        reason = self._malformed(member, offer) or self._refusal(member, offer, gathered)
+        late = self._carrying.takes(offer, gathered)
+        reason = self._malformed(member, offer)
+        if reason is None:
+            reason = self._carrying.refusal(member, offer) if late else self._refusal(member, offer, gathered)
         anchor_held = reason is None and offer.steps > 0 and state.held.holds(member.island, offer.anchor)
         if anchor_held:
             reason = f"a delta from this anchor (version {offer.anchor.version}) is held already"
@@ -124,19 +113,11 @@ class Gathering:
             fragment = offer.anchor.fragment
             state.tape("refused", island=member.island, push=offer.push[:TEXT_MAX], fragment=fragment, reason=reason)
             return
-        assert gathered is not None and state.values is not None
-        answer = Answer(
-            push=offer.push,
-            island=member.island,
-            generation=member.generation,
-            anchor=offer.anchor,
-            lag=0 if offer.steps == 0 else state.values.lag(offer.anchor),
-            steps=offer.steps,
-            tokens=offer.tokens,
-            capture_step=offer.capture_step,
-            weight=weight_of(state.settings.weights, offer.steps, offer.tokens),
-            progressed_at=state.now,
-        )
+        answer = self._admitted(member, offer)
+        if late:
+            self._carrying.admit(offer, answer)
+            return
+        assert gathered is not None
         gathered.admit(answer)
         if answer.empty:
             gathered.finish(member.island, 0)
@@ -148,12 +129,44 @@ class Gathering:
             state.do(OpenUpload(offer.push, member.generation, gathered.fragment, encoding))
         self.examine(gathered)
 
+    def _admitted(self, member: Member, offer: PushOffer) -> Answer:
+        """A good offer; the tape knows of it from now on."""
+        state = self._state
+        assert state.values is not None
+        if offer.steps > 0:
+            state.tape(
+                "pushed",
+                island=member.island,
+                generation=member.generation,
+                push=offer.push,
+                t=offer.t,
+                fragment=offer.anchor.fragment,
+                base_version=offer.anchor.version,
+                base_digest=offer.anchor.digest,
+                steps=offer.steps,
+                tokens=offer.tokens,
+                capture_step=offer.capture_step,
+            )
+        return Answer(
+            push=offer.push,
+            island=member.island,
+            generation=member.generation,
+            anchor=offer.anchor,
+            lag=0 if offer.steps == 0 else state.values.lag(offer.anchor),
+            steps=offer.steps,
+            tokens=offer.tokens,
+            capture_step=offer.capture_step,
+            weight=weight_of(state.settings.weights, offer.steps, offer.tokens),
+            progressed_at=state.now,
+        )
+
     def _malformed(self, member: Member, offer: PushOffer) -> str | None:
         """What no honest island offers."""
         if not offer.push.startswith(f"{member.generation}.") or len(offer.push) > TEXT_MAX:
             return f"the push id must begin with the generation and a dot, and have at most {TEXT_MAX} characters"
         mine = (each.answers.get(member.island) for each in self._state.rounds.values())
-        if any(answer is not None and answer.push == offer.push for answer in mine):
+        carried = (late.answer for late in self._state.carried.values())
+        if offer.push in self._state.late or any(a is not None and a.push == offer.push for a in (*mine, *carried)):
             return "the push id is in use"
         if not (0 <= offer.steps <= COUNT_MAX and 0 <= offer.tokens <= COUNT_MAX):
             return f"{offer.steps} steps and {offer.tokens} tokens; expected 0 to {COUNT_MAX}"
@@ -232,6 +245,7 @@ class Gathering:
                 each.withdraw(member.island)
                 drop_answer(self._state, each, answer, "its generation ended before it was complete", freed=True)
             each.leave(member.island, member.generation)
+        self._carrying.ended(member)
         self.examine_all()
 
     def stepped(self, member: Member) -> None:

@@ -105,6 +105,19 @@ class GlobalState:
 
         return job
 
+    def restore(self, values: Sequence[Value], momenta: Sequence[NDArray[np.float32] | None]) -> None:
+        """Go on from values that were saved. Momentum that was not saved begins at zero."""
+        self.adopt_init([Value(value.name, _frozen(value.values)) for value in values])
+        self._momentum = list(momenta) if self._outer.momentum > 0 else [None] * len(values)
+
+    def buffers_of(self, name: ValueName) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+        """Parameters and momentum of a present value, or of a result that waits to become one."""
+        value = self._present[name.fragment]
+        if value is not None and value.name == name:
+            return value.values, self._momentum[name.fragment]
+        state = self._waiting[name.version].state
+        return state.values, state.momentum
+
     def adopt_init(self, values: Sequence[Value]) -> None:
         """Make initial values the present ones."""
         assert len(values) == len(self._present), "one initial value per fragment"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from swift_diloco.core.layout import fragment_elements
 from swift_diloco.core.messages import InitWanted, ValueName
-from syncer.events import AdoptInit, DropUpload, OpenUpload
+from syncer.events import AdoptInit, AnnounceAll, DropUpload, OpenUpload
 from syncer.roster import Member
+from syncer.saving import Saving
 from syncer.state import State
 from syncer.values import Values
 
@@ -22,8 +23,9 @@ F32_BYTES = 4
 class InitialCut:
     """Asks for the initial values and adopts them."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, saving: Saving) -> None:
         self._state = state
+        self._saving = saving
         self._arriving: dict[str, bool] = {}
         """Uploads of the transaction in fragment order: whether each is complete."""
         self._generation = ""
@@ -55,7 +57,7 @@ class InitialCut:
         self._arriving[upload] = True
         if all(self._arriving.values()):
             self._run = self._state.tokens()
-            self._state.do(AdoptInit(tuple(self._arriving), self._run))
+            self._state.do(AdoptInit(tuple(self._arriving), self._run, not self._saving.durable))
             self._adopting, self._arriving = True, {}
         return True
 
@@ -78,12 +80,17 @@ class InitialCut:
         self._state.log("warning", f"the initial values did not arrive whole: {reason}")
 
     def adopted(self, names: tuple[ValueName, ...]) -> None:
-        """The initial values are there: a run begins."""
+        """The initial values are there: a run begins, as soon as the checkpoints allow it."""
+        assert self._adopting and [name.fragment for name in names] == list(range(self._state.fragments))
+        self._saving.adopted(names, self._run, lambda: self._begin(names))
+
+    def _begin(self, names: tuple[ValueName, ...]) -> None:
         state = self._state
-        assert self._adopting and state.layout is not None and state.plan is not None
-        assert [name.fragment for name in names] == list(range(state.fragments))
+        assert state.layout is not None and state.plan is not None
         self._adopting = False
         state.values, state.run = Values(names), self._run
+        if self._saving.durable:
+            state.do(AnnounceAll())
         for member in state.roster.members.values():
             member.installed = [member.clock.step] * state.fragments
             member.clock.interrupt()

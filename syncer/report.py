@@ -70,13 +70,19 @@ def waiting_for(state: State) -> str:
     if phase is Phase.PAUSED:
         least = state.settings.min_islands
         return f"{least - here} more island(s) to join: the run is paused below {least}"
+    if state.starting and state.saving:
+        return f"{state.saving}, which comes before the first round"
     gathered = state.rounds.get(state.committed + 1)
-    return "the next launch" if gathered is None else _round(gathered)
+    if gathered is None:
+        return state.saving or "the next launch"
+    return _round(gathered, state.saving)
 
 
-def _round(gathered: Round) -> str:
+def _round(gathered: Round, saving: str) -> str:
     """For whom the oldest open round waits."""
     what = f"outer step {gathered.t} (fragment {gathered.fragment})"
+    if gathered.stage is Stage.READY and saving:
+        return f"{saving}, to commit {what}"
     if gathered.stage is not Stage.GATHERING:
         return f"the merge of {what}"
     if gathered.pending:
@@ -124,6 +130,16 @@ def status_of(state: State) -> dict[str, object]:
             }
             for member in state.roster.ordered()
         ],
+        "late": [
+            {
+                "island": late.answer.island,
+                "fragment": late.fragment,
+                "missed": late.t,
+                "complete": late.answer.complete,
+            }
+            for late in (*state.carried.values(), *state.late.values())
+        ],
+        "checkpoint": {"t": state.saved_step, "writing": state.saving, "fault": state.save_fault},
         "joining": sorted(m.island for m in state.roster.generations.values() if not m.joined),
         "waiting_for": waiting_for(state),
     }

@@ -48,11 +48,22 @@ class Answer:
     complete: bool = False
     payload_bytes: int = 0
     progressed_at: float = 0.0
+    carried: bool = False
+    """It missed its round and is merged into a later one."""
 
     @property
     def empty(self) -> bool:
         """Nothing was learned: there is no upload and no anchor is spent."""
         return self.steps == 0
+
+
+@dataclass(slots=True, eq=False)
+class Late:
+    """A push that missed its round, outer step `t`: still arriving, or complete and carried."""
+
+    answer: Answer
+    fragment: int
+    t: int
 
 
 @dataclass(slots=True, eq=False)
@@ -78,9 +89,13 @@ class Round:
     """When K answers were complete."""
     grace_s: float = 0.0
     closed_at: float = 0.0
+    merging: tuple[Answer, ...] = ()
+    """Once closed: what is merged or void with it, in the order in which floats are added; carried pushes too."""
     result: MergeFinished | None = None
     """What the merge gave; None for a round that is void without one."""
     void_reason: str = ""
+    taped: bool = False
+    """Its commit is on the tape already."""
 
     @property
     def present(self) -> int:
@@ -122,6 +137,12 @@ class Round:
         assert not answer.complete
         return answer
 
+    def expel(self, island: int) -> None:
+        """A complete answer turned out to be bad after the round closed."""
+        assert self.stage is not Stage.GATHERING and self.answers.pop(island).complete
+        self.complete -= 1
+        self.departed -= island not in self.members
+
     def leave(self, island: int, generation: str) -> None:
         """A generation ended. What it had completed stays."""
         if self.members.get(island) != generation:
@@ -131,7 +152,7 @@ class Round:
         if island in self.pending:
             del self.pending[island]
             self.vacant.add(island)
-        else:
+        elif island in self.answers:  # and was not expelled
             self.departed += 1
 
     def fill(self, island: int, generation: str) -> bool:

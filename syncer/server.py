@@ -17,9 +17,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from swift_diloco.core import frames
+from swift_diloco.core.checkpoint_files import Intact
 from swift_diloco.core.frames import WireError
 from swift_diloco.core.messages import (
     AdminCommand,
@@ -34,8 +36,9 @@ from swift_diloco.core.messages import (
     Welcome,
 )
 from syncer import events as ev
+from syncer.checkpoint import Job, Part, Store, Writer
 from syncer.complaints import Complaints
-from syncer.deltas import Push
+from syncer.deltas import Push, flat_values
 from syncer.endpoint import Arrived, Endpoint
 from syncer.events import Effect, Event, Peer
 from syncer.fetches import Fetches
@@ -123,6 +126,7 @@ class Server:
         self._complaints = Complaints(session, endpoint.send)
         self._last_connected = float("-inf")
         self._sending = False
+        self._writer: Writer | None = None
 
     def run(self) -> Outcome:
         """Serve until the coordinator says Exit. Raises what a job raised: that is our own fault."""
@@ -142,9 +146,29 @@ class Server:
         """Where published values leave; its limits and its encoding may be set before `run`."""
         return self._fetches
 
+    def keep_checkpoints(self, store: Store) -> None:
+        """Write checkpoints there. Before `run`."""
+        self._writer = Writer(store, self._report, self._files.tape.sync)
+
+    def resume(self, intact: Intact, effects: list[Effect]) -> None:
+        """Continue from a checkpoint; `effects` are the coordinator's. Before `run`."""
+        self._run = intact.state.run
+        self._state.adopt_layout(intact.shape.layout, intact.shape.plan)
+        values = [Value(name, each) for name, each in zip(intact.state.values, intact.values, strict=True)]
+        self._state.restore(values, intact.momenta)
+        for push, delta in zip(intact.state.carried, intact.carried, strict=True):
+            self._uploads.restore(push.push, push.generation, push.fragment, delta)
+        for effect in effects:
+            self._perform(effect)
+
     def request_stop(self) -> None:
         """Have the coordinator hear `StopRequested`. Any thread, and signal handlers."""
         self._completions.put(lambda: [ev.StopRequested()])
+        self._endpoint.wake()
+
+    def _report(self, event: Event) -> None:
+        """Have the coordinator hear of something. Any thread."""
+        self._completions.put(lambda: [event])
         self._endpoint.wake()
 
     def _turn(self) -> None:
@@ -284,6 +308,10 @@ class Server:
                 self._state.discard(t)
                 self._merging.pop(t, None)
                 self._uploads.release(uploads)
+            case ev.AnnounceAll():
+                self._announce(list(self._state.names))
+            case ev.WriteCheckpoint() | ev.WriteFirst():
+                self._write_checkpoint(effect)
             case ev.WriteTape(event, fields):
                 self._files.tape.write(event, fields)
             case ev.Log(level, text):
@@ -307,10 +335,25 @@ class Server:
             self._state.adopt_init(initial)
             self._uploads.release(uploads)
             names = self._state.names
-            self._announce(list(names))
+            if effect.announce:
+                self._announce(list(names))
             return [ev.InitAdopted(names)]
 
         self._submit(self._state.init_job(values), adopted)
+
+    def _write_checkpoint(self, effect: ev.WriteCheckpoint | ev.WriteFirst) -> None:
+        """Hand the buffers to the writer. They are not copied: nobody writes to them any more."""
+        assert self._writer is not None, "no checkpoint is wanted without a folder"
+        if isinstance(effect, ev.WriteFirst):
+            self._writer.hasten(effect.fragment)
+            return
+        assert self._state.layout is not None and self._state.plan is not None
+        self._writer.adopt(self._state.layout, self._state.plan)
+        saved = effect.state
+        parts = {name.fragment: Part(*self._state.buffers_of(name)) for name in saved.values}
+        deltas = [self._uploads.delta(push.push) for push in saved.carried]
+        carried = [partial(flat_values, delta, self._state.buffers) for delta in deltas]
+        self._writer.begin(Job(effect.number, saved, parts, carried))
 
     def _merge(self, effect: ev.Merge) -> None:
         pushes = [

@@ -18,7 +18,7 @@ from syncer.deadlines import Deadlines
 from syncer.events import Effect, Log, Send, WriteTape
 from syncer.pacing import pipeline_of, quorum_of
 from syncer.roster import Member, Roster
-from syncer.rounds import Round
+from syncer.rounds import Late, Round
 from syncer.values import HeldAnchors, Values
 
 
@@ -41,6 +41,10 @@ class State:
     rounds: dict[int, Round] = field(default_factory=dict)
     uploads: dict[str, tuple[Round, int]] = field(default_factory=dict)
     """Uploads of pushes that are not complete: their round and island."""
+    late: dict[str, Late] = field(default_factory=dict)
+    """Pushes that missed their round and still arrive, by push."""
+    carried: dict[tuple[int, int], Late] = field(default_factory=dict)
+    """Complete pushes that missed their round, by island and fragment, oldest first, until they are merged."""
     launched: int = 0
     committed: int = 0
     launched_at: float = float("-inf")
@@ -56,8 +60,18 @@ class State:
     """Settings that an operator changed while the run went on; they outlive this process."""
     kept_out: dict[int, float] = field(default_factory=dict)
     """Islands that were kicked, and until when they are not taken again."""
+    started_with: dict[str, int] = field(default_factory=dict)
+    """What the settings that may change were at the start of this process."""
     checkpoint_wanted: bool = False
-    """An operator asked for a checkpoint that has not begun."""
+    """A checkpoint is asked for that has not begun."""
+    starting: bool = False
+    """The first round waits for a checkpoint."""
+    saving: str = ""
+    """The checkpoint that is being written, in words."""
+    saved_step: int | None = None
+    """Outer step of the newest checkpoint."""
+    save_fault: str = ""
+    """Why the last checkpoint could not be written."""
     paused: bool = False
     stopping: bool = False
     exited: bool = False
@@ -122,3 +136,7 @@ class State:
             answer.push for each in self.rounds.values() for answer in each.answers.values() if not answer.complete
         }
         assert set(self.uploads) == arriving, "uploads and answers differ"
+        for (island, fragment), late in self.carried.items():
+            assert late.answer.complete and (late.answer.island, late.fragment) == (island, fragment)
+        for push, late in self.late.items():
+            assert late.answer.push == push and not late.answer.complete

@@ -26,7 +26,7 @@ from swift_diloco.core.frames import Buffer
 from swift_diloco.core.messages import Cancel, Chunk, SyncerMessage, Window
 from swift_diloco.core.pieces import FragmentStream
 from syncer.buffers import ValueBuffers
-from syncer.deltas import Delta, EncodedDelta, FlatDelta
+from syncer.deltas import Delta, EncodedDelta, FlatDelta, flat_values
 from syncer.events import Event, OpenUpload, Peer, UploadCompleted, UploadFailed, UploadProgressed
 from syncer.links import Links, RankLink
 
@@ -206,13 +206,14 @@ class Uploads:
         assert upload.complete, f"upload {name} is not complete"
         return upload.delta
 
+    def restore(self, name: str, generation: str, fragment: int, values: NDArray[np.float32]) -> None:
+        """A complete upload of an earlier life of the syncer."""
+        delta = FlatDelta(values)
+        self._uploads[name] = _Upload(name, generation, fragment, Encoding.F32, delta, {}, values.nbytes, complete=True)
+
     def values(self, name: str) -> NDArray[np.float32]:
         """The same as float32, flat in layout order; decoded for the caller where it is kept encoded."""
-        delta = self.delta(name)
-        if isinstance(delta, EncodedDelta):
-            return delta.flat(self._buffers)
-        assert isinstance(delta, FlatDelta)
-        return delta.values
+        return flat_values(self.delta(name), self._buffers)
 
     @property
     def open_count(self) -> int:

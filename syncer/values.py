@@ -8,6 +8,7 @@ Invariants: versions of a fragment only grow; an anchor is gathered, merged or n
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from enum import Enum
 
@@ -39,6 +40,23 @@ class Values:
     def __init__(self, initial: Sequence[ValueName]) -> None:
         self.present: list[ValueName] = list(initial)
         self._order: list[dict[ValueName, int]] = [{name: 0} for name in initial]
+
+    @classmethod
+    def of_history(cls, history: Sequence[Sequence[ValueName]]) -> Values:
+        """From what `history` gave."""
+        values = cls([names[-1] for names in history])
+        values._order = [{name: number for number, name in enumerate(names)} for names in history]
+        return values
+
+    def history(self) -> tuple[tuple[ValueName, ...], ...]:
+        """Per fragment every value remembered, oldest first, the present one last."""
+        return tuple(tuple(order) for order in self._order)
+
+    def copy(self) -> Values:
+        """The same, to go on from on its own."""
+        values = Values(self.present)
+        values._order = [dict(order) for order in self._order]
+        return values
 
     def publish(self, name: ValueName) -> None:
         """A fragment has a new present value."""
@@ -72,6 +90,29 @@ class HeldAnchors:
         self._gathered: dict[int, set[ValueName]] = {}
         self._merged: dict[int, dict[int, list[ValueName]]] = {}
 
+    @classmethod
+    def of_merged(cls, merged: Sequence[tuple[int, Sequence[ValueName]]]) -> HeldAnchors:
+        """From what `merged` gave; nothing is gathered."""
+        held = cls()
+        for island, names in merged:
+            for name in names:
+                held._merged.setdefault(island, {}).setdefault(name.fragment, []).append(name)
+        return held
+
+    def merged(self) -> tuple[tuple[int, tuple[ValueName, ...]], ...]:
+        """Per island, in order: every merged anchor that is remembered, by fragment and in order of merging."""
+        return tuple(
+            (island, tuple(name for fragment in sorted(fragments) for name in fragments[fragment]))
+            for island, fragments in sorted(self._merged.items())
+        )
+
+    def copy(self) -> HeldAnchors:
+        """The same, to go on from on its own."""
+        held = HeldAnchors()
+        held._gathered = {island: set(names) for island, names in self._gathered.items()}
+        held._merged = {i: {f: list(names) for f, names in each.items()} for i, each in self._merged.items()}
+        return held
+
     def holds(self, island: int, anchor: ValueName) -> bool:
         """Whether a delta from this anchor was taken. Anchors older than all that are remembered count as held."""
         if anchor in self._gathered.get(island, ()):
@@ -91,7 +132,7 @@ class HeldAnchors:
         """The push from this anchor is in the global value."""
         self.release(island, anchor)
         merged = self._merged.setdefault(island, {}).setdefault(anchor.fragment, [])
-        merged.append(anchor)
+        insort(merged, anchor)
         del merged[:-MERGED_KEPT]
 
     def names(self, island: int) -> tuple[ValueName, ...]:

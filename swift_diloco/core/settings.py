@@ -167,7 +167,12 @@ class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_base_lag: Annotated[
         int, Setting("how many versions of its fragment a push may be behind", unit="versions", minimum=0)
     ] = 0
-    late_carry: Annotated[bool, Setting("merge a good push that missed its round into the next one")] = True
+    late_carry: Annotated[
+        bool,
+        Setting(
+            "merge a good push that missed its round into the next one; its lag may then be one more than max_base_lag"
+        ),
+    ] = True
     late_discount: Annotated[
         float, Setting("weight factor per version of lag of a late push", minimum=0, maximum=1)
     ] = 1.0
@@ -188,19 +193,13 @@ class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
         float, Setting("how long a stopping syncer waits for gathering rounds", unit="s", minimum=0)
     ] = 600.0
     # Checkpoints of the syncer.
-    checkpoint_path: Annotated[
-        str, Setting("folder of the syncer's checkpoint; empty writes none", available=False)
-    ] = ""
-    checkpoint_every: Annotated[
-        int, Setting("outer steps between checkpoints", unit="steps", minimum=1, available=False)
-    ] = 8
-    checkpoint_keep: Annotated[int, Setting("checkpoints kept", minimum=1, available=False)] = 2
-    checkpoint_on_start: Annotated[bool, Setting("write one checkpoint before the first round", available=False)] = (
-        False
-    )
-    background_checkpoint: Annotated[bool, Setting("write checkpoints beside the rounds", available=False)] = False
-    durable_publish: Annotated[bool, Setting("publish a value only when it is on disk", available=False)] = False
-    resume: Annotated[bool, Setting("continue from the checkpoint", available=False)] = False
+    checkpoint_path: Annotated[str, Setting("folder of the syncer's checkpoint; empty writes none")] = ""
+    checkpoint_every: Annotated[int, Setting("outer steps between checkpoints", unit="steps", minimum=1)] = 8
+    checkpoint_keep: Annotated[int, Setting("checkpoints kept", minimum=1)] = 2
+    checkpoint_on_start: Annotated[bool, Setting("write one checkpoint before the first round")] = False
+    background_checkpoint: Annotated[bool, Setting("write checkpoints beside the rounds")] = False
+    durable_publish: Annotated[bool, Setting("publish a value only when it is on disk")] = False
+    resume: Annotated[bool, Setting("continue from the checkpoint")] = False
     # Set by an island that starts the syncer itself.
     embedded: Annotated[bool, Setting("started by island 0: stay until the run ends, then exit")] = False
     instance_token: Annotated[

@@ -235,6 +235,14 @@ class Desk:
         return [(pull.t, pull.attempt) for pull in self.sent(island, Pull)]
 
 
+def pushed(island: int, offer: PushOffer) -> WriteTape:
+    """The line of the tape for an admitted push."""
+    anchor = offer.anchor
+    line: dict[str, object] = {"island": island, "generation": offer.generation, "push": offer.push, "t": offer.t}
+    line |= {"fragment": anchor.fragment, "base_version": anchor.version, "base_digest": anchor.digest}
+    return WriteTape("pushed", line | {name: getattr(offer, name) for name in ("steps", "tokens", "capture_step")})
+
+
 def control(island: int, life: int = 1) -> str:
     return f"control-{island}-{life}"
 

@@ -57,13 +57,13 @@ def test_the_end_of_a_merge_nobody_waits_for_changes_nothing() -> None:
 
 
 def test_a_release_reaches_the_present_generation_of_an_island_that_joined_again() -> None:
-    desk = Desk(quorum=2)
+    desk = Desk(quorum=2, min_islands=2)
     desk.ready(2)
     desk.push(0, 1)
     desk.gone(0)
     anchor = initial_names(2)[0]
-    welcome = messages(desk.join(0, life=2))[0]
-    assert isinstance(welcome, Welcome) and welcome.held == (anchor,)
+    (welcome,) = (m for m in messages(desk.join(0, life=2)) if isinstance(m, Welcome))
+    assert welcome.held == (anchor,)
     desk.push(1, 1)
     why = "outer step 1 was void: deltas of islands [1] made a result that is not finite"
     effects = desk.merged(1, finite=False, offenders=(1,))
@@ -95,7 +95,7 @@ def test_a_void_round_waits_for_its_turn() -> None:
 
 
 def test_a_result_that_is_not_finite_is_void_and_releases_every_anchor() -> None:
-    desk = Desk(quorum=2)
+    desk = Desk(quorum=2, min_islands=2)
     desk.ready(2)
     desk.push(0, 1)
     desk.push(1, 1)
@@ -119,6 +119,26 @@ def test_a_result_that_is_not_finite_is_void_and_releases_every_anchor() -> None
     desk.merged(2)
     desk.merged(3)
     assert desk.commits() == [(2, 1), (3, 0)]
+
+
+def test_a_round_is_merged_without_the_island_that_spoilt_it_when_enough_others_are_left() -> None:
+    desk = Desk(quorum=2)
+    desk.ready(2)
+    desk.push(0, 1)
+    desk.push(1, 1)
+    assert desk.merged(1, finite=False, offenders=(1,)) == [
+        DiscardMerge(1, ("k3.2",)),
+        Send(control(1), Dropped(SESSION, "k3", "k3.2", "the delta was not finite", initial_names(2)[0])),
+        WriteTape(
+            "dropped", {"island": 1, "push": "k3.2", "t": 1, "fragment": 0, "reason": "the delta was not finite"}
+        ),
+        Merge(1, 1, 0, (Merging(0, "k1.1", 200.0),)),
+    ]
+    desk.gone(1)
+    desk.merged(1)
+    (line,) = desk.tape("commit")
+    assert [part["island"] for part in line["contributions"]] == [0]  # type: ignore[attr-defined]
+    assert desk.commits() == [(1, 0)]
 
 
 def test_a_push_without_tokens_has_no_weight_and_is_not_merged() -> None:

@@ -75,7 +75,8 @@ class Storm:
                 case Merge():
                     assert all(self.open[part.upload] for part in effect.contributions)
                     islands = [part.island for part in effect.contributions]
-                    assert islands == sorted(set(islands)) and islands
+                    assert islands == sorted(islands) and islands  # A carried one comes before the island's own.
+                    assert len({part.upload for part in effect.contributions}) == len(islands)
                     self.merging.append(effect)
                 case Commit(_, _, uploads) | DiscardMerge(_, uploads):
                     for upload in uploads:

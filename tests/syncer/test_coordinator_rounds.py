@@ -30,7 +30,7 @@ from syncer.events import (
     UploadProgressed,
     WriteTape,
 )
-from tests.syncer.desk import SESSION, Desk, control, initial_names, messages
+from tests.syncer.desk import SESSION, Desk, control, initial_names, messages, pushed
 
 # -- Admission --------------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ def test_lag_is_counted_in_versions_of_the_fragment(allowed: int, taken: bool) -
     old = initial_names(2)[0]
     if taken:
         offer = desk.offer_of(1, 3, anchor=old)
-        assert desk.take(Received(control(1), offer)) == [OpenUpload(offer.push, "k3", 0, "f32")]
+        assert desk.take(Received(control(1), offer)) == [pushed(1, offer), OpenUpload(offer.push, "k3", 0, "f32")]
     else:
         assert refuse(desk, 1, 3, anchor=old)[0] == "the anchor is 1 versions behind; at most 0 are allowed"
 
@@ -132,7 +132,7 @@ def test_an_empty_answer_counts_at_once_and_holds_no_anchor() -> None:
 
 
 def test_round_waits_for_grace_after_quorum_and_lets_the_late_go() -> None:
-    desk = Desk(grace_cap_s=1.0)
+    desk = Desk(grace_cap_s=1.0, late_carry=False)
     desk.ready(2)
     desk.now = 10.0
     assert messages(desk.push(0, 1)) == [PushAnswer(SESSION, "k1", "k1.1", Outcome.HELD)]
@@ -145,7 +145,7 @@ def test_round_waits_for_grace_after_quorum_and_lets_the_late_go() -> None:
 
 
 def test_an_upload_that_makes_progress_is_waited_for_and_then_dropped() -> None:
-    desk = Desk(grace_cap_s=1.0, upload_grace_s=60.0)
+    desk = Desk(grace_cap_s=1.0, upload_grace_s=60.0, late_carry=False)
     desk.ready(2)
     late = desk.offer(1, 1)
     desk.push(0, 1)

@@ -31,7 +31,7 @@ from syncer.events import (
     UploadCompleted,
     WriteTape,
 )
-from tests.syncer.desk import SESSION, Desk, bulk, control, initial_names
+from tests.syncer.desk import SESSION, Desk, bulk, control, initial_names, pushed
 
 
 def test_cold_start_asks_island_0_once_all_expected_are_there() -> None:
@@ -78,7 +78,7 @@ def test_a_round_merges_its_answers_in_island_order_and_commits() -> None:
     desk = Desk(quorum=2)
     desk.ready(2)
     later = desk.offer_of(1, 1, steps=1, tokens=10)
-    assert desk.take(Received(control(1), later)) == [OpenUpload(later.push, "k3", 0, "f32")]
+    assert desk.take(Received(control(1), later)) == [pushed(1, later), OpenUpload(later.push, "k3", 0, "f32")]
     assert desk.take(UploadCompleted(later.push, 7)) == [
         Send(control(1), PushAnswer(SESSION, "k3", later.push, Outcome.HELD))
     ]

@@ -1,0 +1,56 @@
+"""What is checked before a syncer touches anything: settings that contradict each other, and the checkpoint to resume.
+
+Reads, never writes. Every mistake is one `UserError` that says what to give instead.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from swift_diloco.core.checkpoint_files import Intact, manifests, read_newest
+from swift_diloco.core.errors import UserError
+from swift_diloco.core.settings import SyncerSettings
+from syncer.snapshot import check_contract
+
+
+def check_settings(settings: SyncerSettings) -> None:
+    """Raise `UserError` on settings that cannot go together."""
+    expected, least = settings.expected_islands, settings.min_islands
+    if expected and least > expected:
+        raise UserError(
+            f"--min-islands is {least}, but --expected-islands is {expected}: a run of {expected} islands could never "
+            f"take a step; lower --min-islands or raise --expected-islands"
+        )
+    islands = max(expected, least)
+    if settings.quorum > islands:
+        raise UserError(
+            f"--quorum is {settings.quorum}, above the number of islands, {islands} "
+            f"(--expected-islands {expected}, --min-islands {least}); lower it, or give --expected-islands"
+        )
+    if settings.checkpoint_path:
+        if settings.durable_publish and settings.background_checkpoint:
+            raise UserError(
+                "--durable-publish writes every value before it is published, so there is nothing left to write in the "
+                "background; give --background-checkpoint false with it"
+            )
+        return
+    for flag, given in (("--resume", settings.resume), ("--durable-publish", settings.durable_publish)):
+        if given:
+            raise UserError(f"{flag} needs the folder of the checkpoint: give --checkpoint-path FOLDER")
+
+
+def find_checkpoint(settings: SyncerSettings) -> Intact | None:
+    """The checkpoint to continue; None for a new run, which must not overwrite another's. Raises `UserError`."""
+    if not settings.checkpoint_path:
+        return None
+    folder = Path(settings.checkpoint_path).absolute()
+    if not settings.resume:
+        if folder.is_dir() and manifests(folder):
+            raise UserError(
+                f"{folder} holds the checkpoint of a run; give --resume to continue it, or another --checkpoint-path "
+                "for a new run"
+            )
+        return None
+    intact = read_newest(folder)
+    check_contract(intact.state, settings)
+    return intact

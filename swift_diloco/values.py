@@ -15,7 +15,7 @@ import torch
 from swift_diloco.buffers import HostBuffers, Values, tensor_of
 from swift_diloco.core.layout import PieceMap
 from swift_diloco.events import Align
-from swift_diloco.model import ModelPieces
+from swift_diloco.model import ModelPieces, ReadsChanges
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,13 @@ class AnchorStore:
 
     def capture(self, fragment: int, *, keep: bool = False) -> Values:
         """Local minus anchor, in a buffer of its own; kept for an install that carries the progress made since."""
-        delta = self._local(fragment)
-        tensor_of(delta).sub_(tensor_of(self._anchors[fragment]))
+        anchor = self._anchors[fragment]
+        if isinstance(self._model, ReadsChanges):
+            delta = self._buffers.take(self._pieces.elements(fragment))
+            self._model.read_change(fragment, tensor_of(anchor), tensor_of(delta))
+        else:
+            delta = self._local(fragment)
+            tensor_of(delta).sub_(tensor_of(anchor))
         if keep:
             self._captured[fragment] = delta
         return delta

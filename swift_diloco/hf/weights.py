@@ -13,10 +13,11 @@ Knows tensors only: neither layouts nor who else holds the parameter.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-CHUNK_ELEMENTS = 1 << 22
-"""Elements that a read of low-precision weights works on at a time: two FP32 scratch tensors of 16 MiB."""
+from swift_diloco.core.kernels import bf16_change, bf16_follow, readonly
 
 
 class Weight:
@@ -43,25 +44,28 @@ class Weight:
         return self._master
 
     def read(self, out: torch.Tensor) -> None:
-        """The present FP32 values, into `out`."""
+        """The present FP32 values, into `out` (host memory)."""
         if self._master is None:
             out.copy_(self._local, non_blocking=True)
-            return
-        for begin in range(0, self.elements, CHUNK_ELEMENTS):
-            part = slice(begin, begin + CHUNK_ELEMENTS)
-            follow(self._master[part], self._local[part].cpu(), out[part])
+        else:
+            bf16_follow(self._codes(), readonly(self._master.numpy()), out.numpy())
+
+    def read_change(self, base: torch.Tensor, out: torch.Tensor) -> None:
+        """The present FP32 values minus `base`, into `out`, in one pass over the memory."""
+        if self._master is not None:
+            bf16_change(self._codes(), readonly(self._master.numpy()), readonly(base.numpy()), out.numpy())
+        elif self.device.type == "cpu":
+            torch.sub(self._local, base, out=out)
+        else:
+            out.copy_(self._local)
+            out.sub_(base)
+
+    def _codes(self) -> NDArray[np.uint16]:
+        codes: NDArray[np.uint16] = self._local.cpu().view(torch.uint16).numpy()
+        return readonly(codes)
 
     def write(self, values: torch.Tensor) -> None:
         """Make `values` (FP32) the weights."""
         if self._master is not None:
             self._master.copy_(values)
         self._local.copy_(values, non_blocking=True)
-
-
-def follow(master: torch.Tensor, parameter: torch.Tensor, out: torch.Tensor) -> None:
-    """The FP32 values of low-precision weights that moved since they were written from `master`; see the module."""
-    written = master.to(parameter.dtype).float()
-    now = parameter.float()
-    torch.sub(now, written, out=out)
-    out.add_(master)
-    torch.where(now == written, master, out, out=out)

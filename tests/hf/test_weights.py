@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from swift_diloco.hf import weights
 from swift_diloco.hf.weights import Weight
 
 
@@ -68,12 +67,25 @@ def test_a_read_differs_from_the_last_write_by_what_training_moved(random: torch
     assert values_of(weight).equal(got), "reading changes nothing"
 
 
-def test_large_weights_are_read_in_chunks(monkeypatch: pytest.MonkeyPatch, random: torch.Generator) -> None:
-    monkeypatch.setattr(weights, "CHUNK_ELEMENTS", 7)
-    weight = Weight(torch.zeros(40, dtype=torch.bfloat16), 2, 32)
-    new = torch.randn(30, generator=random)
-    weight.write(new)
-    assert values_of(weight).equal(new)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_change_is_the_value_minus_the_base(dtype: torch.dtype, random: torch.Generator) -> None:
+    parameter = torch.randn(1000, generator=random).to(dtype)
+    weight = Weight(parameter, 10, 900)
+    weight.write(torch.randn(890, generator=random))
+    parameter[::3] *= 1.5
+    base = torch.randn(890, generator=random)
+    change = torch.empty(890)
+    weight.read_change(base, change)
+    assert bits(change) == bits(values_of(weight) - base)
+
+
+def test_a_weight_in_another_binade_still_adds_what_it_moved() -> None:
+    """1 + 2**-9 is written, rounded to 1; training halves the weight: the value follows by exactly -0.5."""
+    parameter = torch.zeros(1, dtype=torch.bfloat16)
+    weight = Weight(parameter, 0, 1)
+    weight.write(torch.tensor([1 + 2.0**-9]))
+    parameter.mul_(0.5)
+    assert values_of(weight).item() == 0.5 + 2.0**-9
 
 
 def test_only_the_owned_range_is_copied() -> None:

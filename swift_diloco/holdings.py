@@ -92,9 +92,10 @@ class Holdings:
     # -- joining -------------------------------------------------------------------------------------------------------
 
     def lost(self) -> None:
-        """The generation is over: what was wanted is void, what is held stays."""
+        """The generation is over: what was wanted is void, what is held stays. The next Welcome is told of anew."""
         self.pending.clear()
         self._how.clear()
+        self._summarized = True
 
     def welcomed(self, message: Welcome) -> list[Effect]:
         """Take the syncer's fragments, its view of this island's anchors, and its present values."""
@@ -134,13 +135,18 @@ class Holdings:
         return [bind]
 
     def _settle(self, message: Welcome) -> None:
-        """A push of unknown fate is settled by what the syncer holds; anchors it has forgotten count as held."""
+        """A push of unknown fate is settled by what the syncer holds; anchors it has forgotten count as held.
+
+        A resumed anchor counts as held, too, when the syncer holds a delta from a later one: after the checkpoint was
+        written, local progress may have been carried onto that anchor and been pushed from there.
+        """
         for fragment, anchor in enumerate(self.anchors):
             if anchor.name is None:
                 continue
             forgotten = fragment < len(message.held_floor) and anchor.name.version < message.held_floor[fragment]
-            held = any(held.fragment == fragment and anchor.is_same(held) for held in message.held)
-            anchor.told(held or forgotten)
+            mine = [held for held in message.held if held.fragment == fragment]
+            later = fragment in self._resumed and any(held.version > anchor.name.version for held in mine)
+            anchor.told(forgotten or later or any(anchor.is_same(held) for held in mine))
 
     def trained(self, tokens: int) -> None:
         """A successful local step: it counts for every anchor, and leaves what was written of a final cut."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from swift_diloco.anchors import Anchor, AnchorRecord, Remembered
@@ -338,6 +339,15 @@ def test_a_wait_that_ends_early_tells_what_is_missing() -> None:
     assert summary(holdings, waiting_ended=True) == [line]
 
 
+def test_nothing_is_told_of_values_that_a_lost_link_has_made_void() -> None:
+    holdings = Holdings()
+    holdings.welcomed(welcome(OLD))
+    holdings.lost()
+    assert summary(holdings, waiting_ended=True) == []
+    holdings.welcomed(welcome(OLD))
+    assert summary(holdings, waiting_ended=True) != []
+
+
 def test_redialed_spent_fragment_is_counted_as_overwritten_when_it_is() -> None:
     holdings = running(pushed=True)
     holdings.welcomed(welcome(SEEN["behind"], held=True))
@@ -350,3 +360,20 @@ def test_final_cut_of_values_held_downloads_nothing_and_writes_all() -> None:
     holdings.final_cut((OLD, OTHER))
     assert holdings.wanted() == ()
     assert holdings.left_to_write((OLD, OTHER)) == [Install(OLD, Align.ANCHOR), Install(OTHER, Align.ANCHOR)]
+
+
+def test_a_resumed_anchor_is_spent_when_a_later_one_of_its_fragment_was_pushed() -> None:
+    """Progress of the checkpoint was carried onto a later anchor and pushed from there: it must not be sent again."""
+    later = ValueName(0, OLD.version + 1, "later")
+    newest = ValueName(0, OLD.version + 2, "newest")
+    holdings = Holdings(remembered(with_values=True))
+    holdings.welcomed(msgspec.structs.replace(welcome(newest), held=(later,)))
+    assert holdings.install(newest, Contract(align="carry")) == Install(newest, Align.OVERWRITE)
+    assert counters(holdings.anchors[0]) == (0, 0)
+
+
+def test_a_later_anchor_of_another_fragment_says_nothing() -> None:
+    newest = ValueName(0, OLD.version + 2, "newest")
+    holdings = Holdings(remembered(with_values=True))
+    holdings.welcomed(msgspec.structs.replace(welcome(newest), held=(ValueName(1, OLD.version + 1, "later"),)))
+    assert holdings.install(newest, Contract(align="carry")) == Install(newest, Align.SHIFT)

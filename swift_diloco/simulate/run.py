@@ -39,6 +39,8 @@ class Run:
         self.layout = layout_of(plan.settings.fragments)
         self.syncer.crashed = self._syncer_crashed
         self.lives: dict[int, Life] = {}
+        self._restarting: set[Life] = set()
+        """Lives whose successor is on its way."""
         for island, each in enumerate(plan.islands):
             self.world.at(each.start_s, lambda island=island: self._start(island, FRESH))  # type: ignore[misc]
         for fault in plan.faults:
@@ -112,7 +114,9 @@ class Run:
                 raise AssertionError(f"{fault.kind} has its own way")
 
     def _restart(self, life: Life, seconds: float) -> None:
-        self.world.after(seconds, lambda: self._start(life.island, life.checkpoint))
+        if life not in self._restarting:
+            self._restarting.add(life)
+            self.world.after(seconds, lambda: self._start(life.island, life.checkpoint))
 
     def _watch(self, life: Life, seconds: float) -> None:
         """Restart an island once its install has failed."""
@@ -158,7 +162,8 @@ class Run:
             self.world.note("saved without telling")  # the link broke between the last save and the word of it
         final = [self.syncer.values[self.syncer.present[f]] for f in range(self.plan.settings.fragments)]
         for life in self.lives.values():
-            if not life.finished and (not life.alive or life.session.membership is not Membership.MEMBER):
+            known = life.session.generation in self.syncer.generations
+            if not life.finished and (not life.alive or not known or life.session.membership is not Membership.MEMBER):
                 self.world.note("missed the end")  # still under repair, or not back, when the others had ended
                 continue
             values = [local.value for local in life.locals]

@@ -359,7 +359,7 @@ class SyncerHost:
                 self.receive(peer, message)
 
     def _promised(self) -> int:
-        """The outer step that no crash may take back: what a checkpoint holds or, if so set, what anybody has heard of."""
+        """The outer step that no crash may take back: what a checkpoint holds or (durable publish) anybody heard of."""
         if not self.settings.durable_publish:
             return self.history.durable
         return max(self.history.durable, self.announced)

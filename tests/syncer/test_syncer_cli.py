@@ -52,9 +52,10 @@ def test_anything_else_can_be_reached_from_outside(host: str) -> None:
 
 @pytest.mark.parametrize("bind", ["tcp://0.0.0.0:5", "tcp://node7:5", "tcp://*:5", "tcp://[::]:5"])
 def test_address_beyond_loopback_needs_the_users_word(bind: str) -> None:
-    with pytest.raises(UserError, match="neither encrypted nor authenticated; give --insecure"):
+    with pytest.raises(UserError, match="neither encrypted nor authenticated; give --curve-key and .* --insecure"):
         check_bind(SyncerSettings(bind=bind))
     check_bind(SyncerSettings(bind=bind, insecure=True))
+    check_bind(SyncerSettings(bind=bind, curve_key="syncer.key"))
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:5", "ipc:///tmp/x", "tcp://127.0.0.1", "tcp://:5", "tcp://[::1]"])

@@ -112,6 +112,13 @@ def bench(words: list[str]) -> int:
     return bench_main(words)
 
 
+def inspect(words: list[str]) -> int:
+    """Show the sync record of a checkpoint."""
+    from swift_diloco.inspect import main as inspect_main
+
+    return inspect_main(words)
+
+
 def _refuse_words(command: str, words: list[str]) -> None:
     if words:
         raise UserError(f"{PROGRAM} {command} takes no arguments, found {' '.join(words)}")
@@ -122,6 +129,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "syncer": (syncer, "run the syncer (the same as swift-diloco-syncer)"),
     "status": (status, "show what a running syncer does: members, rounds, for whom it waits"),
     "admin": (admin, "give an order to a running syncer: save, save_and_stop, abort, set, kick, checkpoint, stop"),
+    "inspect": (inspect, "show the sync record of a trainer checkpoint: what it stands on, what was done since"),
     "keygen": (keygen, "make key pairs for encrypted connections"),
     "simulate": (simulate, "forecast goodput, staleness and traffic of a fleet under interruptions"),
     "bench": (bench, "measure merge, link, catch-up, brain and sync on this machine, each beside its ceiling"),

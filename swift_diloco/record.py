@@ -85,8 +85,8 @@ def forget_record(folder: Path) -> None:
     (folder / RECORD_FILE).unlink(missing_ok=True)
 
 
-def read_record(folder: Path, *, iteration: int, layout: str) -> Record:
-    """The record of a checkpoint at `iteration` of a model with this layout fingerprint. Raises `UnusableRecord`."""
+def load_record(folder: Path) -> Record:
+    """The record of a checkpoint, whatever it is of. Raises `UnusableRecord`."""
     path = folder / RECORD_FILE
     try:
         if path.stat().st_size > RECORD_BYTES_MAX:
@@ -98,12 +98,18 @@ def read_record(folder: Path, *, iteration: int, layout: str) -> Record:
         raise UnusableRecord(f"{path} cannot be read: {error}") from None
     if record.format != RECORD_FORMAT:
         raise UnusableRecord(f"{path} has format {record.format}; this version reads format {RECORD_FORMAT}")
+    if len(record.fragments) != len(record.plan):
+        raise UnusableRecord(f"{path} names {len(record.fragments)} anchors for {len(record.plan)} fragments")
+    return record
+
+
+def read_record(folder: Path, *, iteration: int, layout: str) -> Record:
+    """The record of a checkpoint at `iteration` of a model with this layout fingerprint. Raises `UnusableRecord`."""
+    path, record = folder / RECORD_FILE, load_record(folder)
     if record.iteration != iteration:
         raise UnusableRecord(f"{path} is of iteration {record.iteration}, the checkpoint of iteration {iteration}")
     if record.layout and record.layout != layout:
         raise UnusableRecord(f"{path} is of another model: layout {record.layout}, here {layout}")
-    if len(record.fragments) != len(record.plan):
-        raise UnusableRecord(f"{path} names {len(record.fragments)} anchors for {len(record.plan)} fragments")
     return record
 
 
@@ -148,6 +154,20 @@ def read_anchors(folder: Path, files: Sequence[AnchorFile], pieces: PieceMap) ->
     if missing:
         raise UnusableRecord(f"the anchors in {folder} lack {missing} of this rank's elements")
     return streams
+
+
+def anchor_fault(folder: Path, file: AnchorFile) -> str:
+    """Why a file of anchors cannot be used; empty: it is as it was written."""
+    path = folder / file.name
+    try:
+        size = path.stat().st_size
+        if size != file.size:
+            return f"{path} has {size} bytes; expected {file.size}"
+        return (
+            "" if _file_checksum(path) == file.checksum else f"{path} is damaged: its checksum is not {file.checksum}"
+        )
+    except OSError as error:
+        return f"{path} cannot be read: {error}"
 
 
 def _copy_overlaps(path: Path, file: AnchorFile, wanted: Mapping[str, Iterable[tuple[Box, Values]]]) -> None:

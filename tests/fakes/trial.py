@@ -1,0 +1,309 @@
+"""A fake island for trials: it can vanish like a killed process, come back from a checkpoint under any number of ranks,
+and shows its values and anchors as they were when it had started.
+
+Runs on threads of the test's process, so a test can look at everything and hold it at any step.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from numpy.typing import NDArray
+
+from swift_diloco.core.layout import Box, Layout, TensorSpec
+from swift_diloco.core.settings import IslandSettings
+from swift_diloco.island import Island, JobFacts
+from tests.fakes.group import ThreadGroup
+from tests.fakes.quadratic import SPECS, QuadraticModel, scaled
+
+WAIT_S = 40.0
+"""A test that waits longer for something fails."""
+
+POLL_S = 0.01
+
+DEFAULTS: Mapping[str, Any] = {
+    "heartbeat_s": 0.5, "connect_timeout_s": 20.0, "initial_cut_timeout_s": 40.0, "finish_timeout_s": 40.0,
+}  # fmt: skip
+
+Tensors = list[NDArray[np.float32]]
+Parts = dict[Box, NDArray[np.float32]]
+
+
+class Vanished(BaseException):
+    """The island ends as a killed process does: without a word."""
+
+
+class TrialModel(QuadraticModel):
+    """A quadratic that is saved, and loaded under another cut."""
+
+    resumed_from: Path | None = None
+
+    def boxes(self, layout: Layout) -> Sequence[Box]:
+        boxes = super().boxes(layout)
+        if self.resumed_from is not None:
+            whole = load(self.resumed_from, layout)
+            for box, part in self.parts.items():
+                part.copy_(torch.from_numpy(whole[box.tensor][_where(box)].reshape(-1)))
+        return boxes
+
+    def save(self, folder: Path) -> None:
+        """This rank's parts, in a file of its own."""
+        keyed = {json.dumps([box.tensor, box.start, box.shape]): part.numpy() for box, part in self.parts.items()}
+        np.savez(folder / f"model-{self.rank}.npz", allow_pickle=False, **keyed)
+
+
+def load(folder: Path, layout: Layout) -> Tensors:
+    """The global tensors from all ranks' files."""
+    parts: Parts = {}
+    for path in folder.glob("model-*.npz"):
+        with np.load(path) as file:
+            for key in file.files:
+                number, start, shape = json.loads(key)
+                parts[Box(number, tuple(start), tuple(shape))] = file[key]
+    return whole_of(parts, layout)
+
+
+def _where(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(start, start + size) for start, size in zip(box.start, box.shape, strict=True))
+
+
+def whole_of(parts: Mapping[Box, NDArray[np.float32]], layout: Layout) -> Tensors:
+    """Global tensors by number; every element must be in a part."""
+    whole = [np.full(spec.shape, np.nan, dtype=np.float32) for spec in layout.tensors]
+    for box, values in parts.items():
+        whole[box.tensor][_where(box)] = values.reshape(box.shape)
+    assert not any(np.isnan(tensor).any() for tensor in whole), "some elements are in no part"
+    return whole
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Copies of the whole model and of the whole anchors."""
+
+    model: Tensors
+    anchors: Tensors
+
+
+@dataclass
+class Trial:
+    """One life of an island. `settings` are fields of `IslandSettings`."""
+
+    address: str
+    steps: int
+    island_id: int = 0
+    ranks: int = 1
+    start: float = 0.0
+    target: float = 1.0
+    lr: float = 0.3
+    step_s: float = 0.01
+    elements: int = 0
+    """0: the small model."""
+    out: Path | None = None
+    """Where checkpoints go."""
+    resume_from: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    before_step: Callable[[int], None] = lambda step: None
+    """Called on rank 0 before the step of this number is trained."""
+    vanish_when: Callable[[Island, int], bool] = lambda island, step: False
+    """Asked on every rank after each boundary; the answer must be the same on all, as their sessions are. The island
+    saves, if it has a folder, and vanishes."""
+    islands: list[Island] = field(default_factory=list)
+    models: list[TrialModel] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+    steps_done: int = 0
+    vanished: bool = False
+    ends_at: int = 0
+    """For tests that decide while it runs."""
+    saved_at: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._started: list[tuple[Parts, Parts]] = []
+        self._threads: list[threading.Thread] = []
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Trial:
+        """Start all ranks; returns at once."""
+        step = int(self.resume_from.name.partition("-")[2]) if self.resume_from is not None else 0
+        self.steps_done = step
+        settings = IslandSettings(island_id=self.island_id, **{**DEFAULTS, **self.settings})
+        facts = JobFacts(step, f"trial-{self.island_id}", lambda: self.address, self.resume_from)
+        for rank, group in enumerate(ThreadGroup.make(self.ranks)):
+            model = TrialModel(rank, self.ranks, start=self.start, target=self.target, specs=self.specs)
+            model.resumed_from = self.resume_from
+            self.models.append(model)
+            self.islands.append(Island(settings, model, group, facts))
+        self._threads = [threading.Thread(target=self._rank, args=(r,), daemon=True) for r in range(self.ranks)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def join(self) -> Trial:
+        """Wait for its good end."""
+        deadline = time.monotonic() + WAIT_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if self.errors:
+            raise self.errors[0]
+        assert not self.runs, f"island {self.island_id} still waits for {self.waits_for!r} at step {self.steps_done}"
+        return self
+
+    def _rank(self, rank: int) -> None:
+        island, failure = self.islands[rank], None
+        try:
+            self._train(rank, island, self.models[rank])
+        except Vanished:
+            self.vanished = True
+        except BaseException as error:
+            failure = error
+            self.errors.append(error)
+        finally:
+            island.close(failure)
+
+    def _train(self, rank: int, island: Island, model: TrialModel) -> None:
+        island.start()
+        self._started.append(_values(island, model))
+        step, final = island.job.step, True
+        while step < self.steps:
+            time.sleep(self.step_s)
+            if rank == 0:
+                self.before_step(step + 1)
+            if island.step_begins().stop:
+                break
+            model.train(self.lr)
+            step += 1
+            verdict = island.step_ended(step, trained=True, tokens=10)
+            if rank == 0:
+                self.steps_done = step
+            vanishes = self.vanish_when(island, step)
+            if verdict.save or vanishes:
+                self._save(rank, step)
+            if vanishes:
+                raise Vanished
+            if verdict.stop:
+                final = verdict.final
+                break
+        if final:
+            island.finish(step)
+        self._save(rank, step)
+        island.saved()
+
+    def _save(self, rank: int, step: int) -> None:
+        """As a trainer does: the model, then the record beside it."""
+        if self.out is None:
+            return
+        folder = self.out / f"checkpoint-{step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.models[rank].save(folder)
+        self.islands[rank].save(folder, step)
+        if rank == 0:
+            self.saved_at.append(step)
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    @property
+    def specs(self) -> tuple[TensorSpec, ...]:
+        return scaled(self.elements) if self.elements else SPECS
+
+    @property
+    def runs(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
+
+    @property
+    def session(self) -> Any:
+        """Rank 0's session; None before it has one."""
+        return getattr(self.islands[0], "session", None) if self.islands else None
+
+    @property
+    def waits_for(self) -> str:
+        return self.session.waiting_for() if self.session is not None else "its own start"
+
+    @property
+    def has_started(self) -> bool:
+        return len(self._started) == self.ranks
+
+    @property
+    def at_start(self) -> Snapshot:
+        """When `start` was over."""
+        return self._whole(self._started)
+
+    @property
+    def now(self) -> Snapshot:
+        """Only while the island does not run."""
+        return self._whole([_values(island, model) for island, model in zip(self.islands, self.models, strict=True)])
+
+    def _whole(self, parts: Sequence[tuple[Parts, Parts]]) -> Snapshot:
+        model: Parts = {}
+        anchors: Parts = {}
+        for own_model, own_anchors in parts:
+            model |= own_model
+            anchors |= own_anchors
+        layout = self.islands[0].layout
+        return Snapshot(whole_of(model, layout), whole_of(anchors, layout))
+
+    @property
+    def digest(self) -> str:
+        """Of the whole model."""
+        hasher = xxhash.xxh3_128()
+        for tensor in self.now.model:
+            hasher.update(np.ascontiguousarray(tensor).data)
+        return hasher.hexdigest()
+
+    @property
+    def moved_bytes(self) -> tuple[int, int]:
+        """Payload pushed and fetched by all ranks."""
+        traffic = [island.performer.traffic for island in self.islands]
+        return sum(one.pushed_bytes for one in traffic), sum(one.fetched_bytes for one in traffic)
+
+
+def _values(island: Island, model: TrialModel) -> tuple[Parts, Parts]:
+    store, pieces = island.performer.values, island.performer.pieces
+    assert store is not None and pieces is not None
+    anchors: Parts = {}
+    for fragment, stream in store.anchors.items():
+        position = 0
+        for box in pieces.fragment_boxes(fragment):
+            anchors[box] = stream[position : position + box.elements].copy()
+            position += box.elements
+    return {box: part.numpy().copy() for box, part in model.parts.items()}, anchors
+
+
+class Gate:
+    """Holds an island before each of some steps, until it is opened for that step (or for all)."""
+
+    def __init__(self, *steps: int) -> None:
+        self._open = {step: threading.Event() for step in steps}
+        self.reached = {step: threading.Event() for step in steps}
+
+    def __call__(self, step: int) -> None:
+        for held, opened in self._open.items():
+            if step >= held:
+                self.reached[held].set()
+                assert opened.wait(WAIT_S), f"the gate before step {held} was never opened"
+
+    def open(self, step: int | None = None) -> None:
+        for held, opened in self._open.items():
+            if step in (None, held):
+                opened.set()
+
+
+def wait_until(holds: Callable[[], bool], what: str, *trials: Trial) -> None:
+    """Until `holds`; fails at once when an island that it depends on ends."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        for trial in trials:
+            if not trial.runs and not holds():
+                trial.join()
+                raise AssertionError(f"island {trial.island_id} ended before this came: {what}")
+        reasons = "; ".join(f"island {t.island_id} waits for {t.waits_for!r}, step {t.steps_done}" for t in trials)
+        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what} ({reasons})"
+        time.sleep(POLL_S)

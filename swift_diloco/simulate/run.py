@@ -133,16 +133,21 @@ class Run:
             limit_s = self.plan.healed_s + HEALED_LIMIT_S
             ended = self.world.run(self._over, limit_s)
             rules = Rules(self.plan.settings.fragments, self.plan.settings.min_islands)
-            if not ended:
+            if not (ended or self._nobody_is_left()):
                 raise Violation(f"no end by {limit_s:g} s: {self.syncer.brain.waiting_for()}; {self._stages()}")
             check(self.history, rules)
-            self._check_end()
+            if ended:
+                self._check_end()
         except Exception as error:
             error.add_note(f"seed {self.plan.seed}; the plan: {plan_json(self.plan)}")
             raise
 
     def _over(self) -> bool:
         return self.syncer.exit is not None
+
+    def _nobody_is_left(self) -> bool:
+        """The syncer died on its last word, when all islands had saved: it is back and waits for islands in vain."""
+        return "crash" in self.world.fired and all(life.finished for life in self.lives.values())
 
     def _stages(self) -> str:
         return "; ".join(

@@ -1,0 +1,215 @@
+"""Every checker catches the bug it is for: a brain, a host or a disk is spoilt, and the checker must object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swift_diloco.anchors import Anchor
+from swift_diloco.core.messages import ValueName
+from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.holdings import Holdings
+from swift_diloco.simulate import checkers
+from swift_diloco.simulate.checkers import Checker, Rules, Violation
+from swift_diloco.simulate.disk import Disk
+from swift_diloco.simulate.plans import Fault, IslandPlan, Kind, Plan
+from swift_diloco.simulate.run import Run
+from swift_diloco.simulate.syncer_host import SyncerHost
+from syncer.coordinator import Coordinator
+from syncer.events import DropUpload, Effect, Event, WriteTape
+from syncer.finish import Finish
+from syncer.values import HeldAnchors
+
+SETTINGS = SyncerSettings(
+    expected_islands=3,
+    min_islands=2,
+    quorum=2,
+    sync_every_steps=3,
+    fragments=2,
+    grace_cap_s=0.0,
+    upload_grace_s=0.0,
+    island_lease_s=20.0,
+    reconnect_grace_s=1.0,
+    late_carry=False,
+    checkpoint_path="disk",
+    checkpoint_on_start=True,
+    checkpoint_every=2,
+    background_checkpoint=True,
+)
+ISLANDS = (IslandPlan(1.0), IslandPlan(1.3, ranks=2), IslandPlan(2.9, slow_rank=3.0))
+CUTS = tuple(Fault(8.0 + 1.7 * i, Kind.CUT, island=i % 3, seconds=0.1) for i in range(15))
+
+
+def world(*faults: Fault, seed: int = 1) -> Run:
+    """Three islands that differ, and a world that runs whatever its brains claim of themselves."""
+    run = Run(Plan(seed, SETTINGS, ISLANDS, 30, 0.1, 1.0, faults=faults), make=_make)
+    run.world.checked = False
+    return run
+
+
+Change = Callable[[Effect], list[Effect]]
+_change: list[Change] = []
+
+
+class Spoilt(Coordinator):
+    """The real brain, its effects changed on their way out."""
+
+    def handle(self, event: Event, *, now: float) -> list[Effect]:
+        effects = super().handle(event, now=now)
+        for change in _change:
+            effects = [changed for effect in effects for changed in change(effect)]
+        return effects
+
+
+def _make(settings: SyncerSettings, session: str, tokens: Callable[[], str]) -> Coordinator:
+    return Spoilt(settings, session=session, tokens=tokens)
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[Change], None]:
+    """Change every effect of the syncer's brain."""
+    monkeypatch.setitem(globals(), "_change", [])
+    return lambda change: _change.append(change)
+
+
+def objects(checker: Checker, run: Run) -> str:
+    """What a checker has to say about a world that has run its course."""
+    run.world.run(lambda: run.syncer.exit is not None, 600.0)
+    with pytest.raises(Violation) as caught:
+        checker(run.history, Rules(SETTINGS.fragments, SETTINGS.min_islands))
+    return str(caught.value)
+
+
+def commit_lines(change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Change:
+    """Change the tape's commit lines; None leaves one out."""
+
+    def changed(effect: Effect) -> list[Effect]:
+        if not isinstance(effect, WriteTape) or effect.event != "commit":
+            return [effect]
+        fields = change(dict(effect.fields))
+        return [] if fields is None else [WriteTape("commit", fields)]
+
+    return changed
+
+
+def test_the_same_worlds_without_a_bug_pass() -> None:
+    for faults in ((), CUTS, (Fault(20.0, Kind.CRASH, seconds=5.0),)):
+        run = world(*faults)
+        run.finish()
+        assert len(checkers.merges(run.history)) > 10
+
+
+def test_a_commit_that_is_left_out_is_caught(spoil: Callable[[Change], None]) -> None:
+    spoil(commit_lines(lambda line: None if line["t"] == 3 else line))
+    assert "[1, 2, 4" in objects(checkers.commits_are_in_order, world())
+
+
+def test_a_wrong_version_is_caught(spoil: Callable[[Change], None]) -> None:
+    spoil(commit_lines(lambda line: line | {"version": line["version"] + (line["t"] == 4)}))
+    assert objects(checkers.versions_are_outer_steps, world()) == "outer step 4 made version 5"
+
+
+def test_a_step_below_min_islands_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncer.state.quorum_of", lambda quorum, min_islands, present: 1)
+    assert "had only [" in objects(checkers.no_step_below_min_islands, world())
+
+
+def test_floats_out_of_order_are_caught(spoil: Callable[[Change], None]) -> None:
+    spoil(commit_lines(lambda line: line | {"contributions": line["contributions"][::-1]}))
+    assert "added (island, in time) [(" in objects(checkers.floats_are_added_in_island_order, world())
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A syncer that forgets whose deltas it has: an island that joins again sends them once more."""
+    monkeypatch.setattr(HeldAnchors, "holds", lambda self, island, anchor: False)
+    monkeypatch.setattr(HeldAnchors, "names", lambda self, island: ())
+    monkeypatch.setattr(HeldAnchors, "release", lambda self, island, anchor: None)
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_learning_that_is_merged_twice_is_caught() -> None:
+    assert "by outer steps" in objects(checkers.no_unit_is_merged_twice, world(*CUTS))
+
+
+def test_an_anchor_that_is_merged_twice_is_caught(spoil: Callable[[Change], None]) -> None:
+    def always_0(line: dict[str, Any]) -> dict[str, Any]:
+        return line | {"contributions": [part | {"base_version": 0} for part in line["contributions"]]}
+
+    spoil(commit_lines(always_0))
+    assert "was merged by" in objects(checkers.no_anchor_is_merged_twice, world())
+
+
+def test_a_push_with_two_fates_is_caught(spoil: Callable[[Change], None]) -> None:
+    def also_dropped(effect: Effect) -> list[Effect]:
+        if isinstance(effect, WriteTape) and effect.event == "commit" and effect.fields["t"] == 3:
+            parts: Any = effect.fields["contributions"]
+            return [effect, WriteTape("dropped", {"push": parts[0]["push"], "island": 0})]
+        return [effect]
+
+    spoil(also_dropped)
+    assert "was merged, then dropped" in objects(checkers.every_push_has_one_fate, world())
+
+
+def test_a_counter_that_survives_an_install_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def installed(self: Anchor, name: ValueName) -> None:
+        self.name = name
+        self._free()
+
+    monkeypatch.setattr(Anchor, "installed", installed)
+    assert "steps, holds" in objects(checkers.deltas_hold_what_is_told, world())
+
+
+def test_a_fetch_of_wrong_bytes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = SyncerHost.fetch
+
+    def wrong(
+        self: SyncerHost, name: ValueName, place: tuple[str, int], left: float, told: Callable[[float | None], None]
+    ) -> None:
+        right(self, name, place, left, lambda value: told(None if value is None else value + (name.version == 2)))
+
+    monkeypatch.setattr(SyncerHost, "fetch", wrong)
+    assert "which is" in objects(checkers.one_value_per_name, world())
+
+
+def test_an_upload_that_is_never_freed_is_caught(spoil: Callable[[Change], None]) -> None:
+    spoil(lambda effect: [] if isinstance(effect, DropUpload) else [effect])
+    assert "never freed" in objects(checkers.handles_balance, world())
+
+
+def test_a_checkpoint_that_is_told_too_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Disk._written
+
+    def too_early(self: Disk, *args: Any) -> None:
+        before = self.newest
+        right(self, *args)
+        if before is not None and self.newest is not before and self.history.durable > 1:
+            self.newest = before  # the manifest was never synced
+
+    monkeypatch.setattr(Disk, "_written", too_early)
+    text = objects(checkers.durable_commits_survive, world(Fault(30.0, Kind.CRASH, seconds=5.0)))
+    assert "was durable" in text
+
+
+def test_a_run_that_hangs_after_healing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Finish, "consider", lambda self: None)
+    monkeypatch.setattr("swift_diloco.simulate.run.HEALED_LIMIT_S", 200.0)
+    run = world(Fault(12.0, Kind.KILL, island=0, seconds=3.0))
+    with pytest.raises(Violation, match=r"no end by 215 s"):
+        run.finish()
+
+
+def test_an_island_that_ends_off_the_cut_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Holdings, "left_to_write", lambda self, values: [])
+    run = world()
+    with pytest.raises(Violation, match="ends with"):
+        run.finish()
+
+
+def test_every_checker_has_its_bug_here() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    missing = [each.__name__ for each in checkers.CHECKERS if f"objects(checkers.{each.__name__}" not in source]
+    assert missing == []

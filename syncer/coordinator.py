@@ -234,6 +234,7 @@ class Coordinator:
         self._advance(member, step)
         if member.presence is Presence.TRAINING:
             self._state.roster.finish(member, Presence.DONE)
+            self._state.tape("done", island=member.island, generation=member.generation, step=member.clock.step)
             self._state.log("info", f"{member} is done at step {member.clock.step}")
             self._gathering.stepped(member)
 

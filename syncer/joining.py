@@ -64,7 +64,19 @@ class Joining:
             self.end(old, "it joins again")
         member = state.roster.welcome(message, peer, (state.tokens(), state.tokens()), state.now)
         state.deadlines.set((LEASE, member.generation), state.now + state.settings.island_lease_s)
+        if message.running and state.values is None:
+            self._miss_state(member)
         self._welcome(member)
+
+    def _miss_state(self, member: Member) -> None:
+        """An island has values of a run that this syncer knows nothing of."""
+        self._state.tape("stateless", island=member.island)
+        self._state.log(
+            "error",
+            f"{member} HAS TRAINED FROM A SYNCER'S VALUES, BUT THIS SYNCER HAS NO STATE: forgot --resume? Stop it and "
+            "start it with --resume and the --checkpoint-path of that run; otherwise island 0 is asked for its values "
+            "and a new run begins from them",
+        )
 
     def _malformed(self, message: Hello) -> str | None:
         """What is wrong with a Hello whoever sends it."""
@@ -212,7 +224,7 @@ class Joining:
         state = self._state
         state.roster.admit(member, state.fragments)
         state.send(member, Joined(state.session, member.generation))
-        state.tape("joined", island=member.island, generation=member.generation, reason="")
+        state.tape("joined", island=member.island, generation=member.generation, step=member.clock.step, reason="")
         state.log("info", f"{member} joined with {member.ranks} ranks; {len(state.roster.members)} members")
         self._joined(member)
 

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, TypeVar
 
 from swift_diloco.core import frames
@@ -36,15 +35,16 @@ from swift_diloco.core.messages import (
     Welcome,
 )
 from syncer import events as ev
-from syncer.checkpoint import Job, Part, Store, Writer
+from syncer.checkpoint import Store, Writer
 from syncer.complaints import Complaints
-from syncer.deltas import Push, flat_values
+from syncer.deltas import Push
 from syncer.endpoint import Arrived, Endpoint
 from syncer.events import Effect, Event, Peer
 from syncer.fetches import Fetches
 from syncer.gate import Gate
 from syncer.global_state import GlobalState, MergeResult, Value
 from syncer.links import Links
+from syncer.saver import Saver, restore
 from syncer.status import StatusFile
 from syncer.tape import Tape
 from syncer.uploads import Uploads
@@ -126,7 +126,7 @@ class Server:
         self._complaints = Complaints(session, endpoint.send)
         self._last_connected = float("-inf")
         self._sending = False
-        self._writer: Writer | None = None
+        self._saver: Saver | None = None
 
     def run(self) -> Outcome:
         """Serve until the coordinator says Exit. Raises what a job raised: that is our own fault."""
@@ -148,16 +148,12 @@ class Server:
 
     def keep_checkpoints(self, store: Store) -> None:
         """Write checkpoints there. Before `run`."""
-        self._writer = Writer(store, self._report, self._files.tape.sync)
+        self._saver = Saver(Writer(store, self._report, self._files.tape.sync), self._state, self._uploads)
 
     def resume(self, intact: Intact, effects: list[Effect]) -> None:
         """Continue from a checkpoint; `effects` are the coordinator's. Before `run`."""
         self._run = intact.state.run
-        self._state.adopt_layout(intact.shape.layout, intact.shape.plan)
-        values = [Value(name, each) for name, each in zip(intact.state.values, intact.values, strict=True)]
-        self._state.restore(values, intact.momenta)
-        for push, delta in zip(intact.state.carried, intact.carried, strict=True):
-            self._uploads.restore(push.push, push.generation, push.fragment, delta)
+        restore(intact, self._state, self._uploads)
         for effect in effects:
             self._perform(effect)
 
@@ -311,7 +307,8 @@ class Server:
             case ev.AnnounceAll():
                 self._announce(list(self._state.names))
             case ev.WriteCheckpoint() | ev.WriteFirst():
-                self._write_checkpoint(effect)
+                assert self._saver is not None, "no checkpoint is wanted without a folder"
+                self._saver.perform(effect)
             case ev.WriteTape(event, fields):
                 self._files.tape.write(event, fields)
             case ev.Log(level, text):
@@ -340,20 +337,6 @@ class Server:
             return [ev.InitAdopted(names)]
 
         self._submit(self._state.init_job(values), adopted)
-
-    def _write_checkpoint(self, effect: ev.WriteCheckpoint | ev.WriteFirst) -> None:
-        """Hand the buffers to the writer. They are not copied: nobody writes to them any more."""
-        assert self._writer is not None, "no checkpoint is wanted without a folder"
-        if isinstance(effect, ev.WriteFirst):
-            self._writer.hasten(effect.fragment)
-            return
-        assert self._state.layout is not None and self._state.plan is not None
-        self._writer.adopt(self._state.layout, self._state.plan)
-        saved = effect.state
-        parts = {name.fragment: Part(*self._state.buffers_of(name)) for name in saved.values}
-        deltas = [self._uploads.delta(push.push) for push in saved.carried]
-        carried = [partial(flat_values, delta, self._state.buffers) for delta in deltas]
-        self._writer.begin(Job(effect.number, saved, parts, carried))
 
     def _merge(self, effect: ev.Merge) -> None:
         pushes = [

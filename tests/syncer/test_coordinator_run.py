@@ -44,11 +44,11 @@ def test_cold_start_asks_island_0_once_all_expected_are_there() -> None:
         RegisterRank("k1", 1, 0, bulk(1), desk.boxes()),
         Send(bulk(1), RankWelcome(SESSION, "k1", 0)),
         Send(control(1), Joined(SESSION, "k1")),
-        WriteTape("joined", {"island": 1, "generation": "k1", "reason": ""}),
+        WriteTape("joined", {"island": 1, "generation": "k1", "step": 0, "reason": ""}),
     ]
     assert desk.brain.waiting_for() == "islands to join (1 of 2 are here)"
     assert desk.join(0)[-4:] == [
-        WriteTape("joined", {"island": 0, "generation": "k3", "reason": ""}),
+        WriteTape("joined", {"island": 0, "generation": "k3", "step": 0, "reason": ""}),
         OpenUpload("k3.init-1-0", "k3", 0, "f32"),
         OpenUpload("k3.init-1-1", "k3", 1, "f32"),
         Send(control(0), InitWanted(SESSION, "k3", ("k3.init-1-0", "k3.init-1-1"))),

@@ -1,1 +1,1 @@
-"""Simulated worlds: the real brains under a virtual clock."""
+"""Seeds of simulated worlds: `swift_diloco.simulate` is the world, here are the runs that judge the brains by it."""

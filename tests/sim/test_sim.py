@@ -1,34 +1,33 @@
-"""Seeds of simulated worlds, calm and with faults. A failure names the seed that replays it."""
+"""Seeds of simulated worlds, calm and with faults. A failure names the seed and the plan that replay it."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from tests.sim.checkers import lines
-from tests.sim.run import Run, plan_of
+from swift_diloco.simulate.plans import Kind, calm_plan, rough_plan
+from swift_diloco.simulate.run import run_plan
 
-CALM = range(20)
-ROUGH = range(1000, 1040)
+CALM = range(40)
+ROUGH = range(200)
 
 
 @pytest.mark.parametrize("seed", CALM)
-def test_a_calm_world_ends_with_one_cut_everywhere(seed: int) -> None:
-    run = Run(plan_of(seed, faults=False))
-    run.finish()
+def test_a_calm_world_learns_and_ends_with_one_cut_everywhere(seed: int) -> None:
+    run = run_plan(calm_plan(seed))
     assert not run.world.fired
-    assert any(not line["void"] for line in lines(run.syncer.tape, "commit")), "nothing was learned"
+    assert any(not line["void"] for line in run.history.lines("commit")), "nothing was learned"
+    assert all(life.finished for life in run.lives.values())
 
 
 @pytest.mark.parametrize("seed", ROUGH)
-def test_a_rough_world_keeps_every_rule_and_ends(seed: int) -> None:
-    run = Run(plan_of(seed, faults=True))
-    run.finish()
+def test_a_rough_world_keeps_every_property_and_ends(seed: int) -> None:
+    run_plan(rough_plan(seed))
 
 
 def test_every_kind_of_fault_happens_in_the_rough_worlds() -> None:
-    fired: set[str] = set()
-    for seed in ROUGH[:12]:
-        run = Run(plan_of(seed, faults=True))
-        run.finish()
-        fired |= set(run.world.fired)
-    assert fired >= {"death", "silent death", "cut", "damaged upload", "poisoned delta"}
+    fired: Counter[str] = Counter()
+    for seed in ROUGH[:40]:
+        fired.update(run_plan(rough_plan(seed)).world.fired)
+    assert {kind.value for kind in Kind} <= set(fired)

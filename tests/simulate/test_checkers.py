@@ -1,0 +1,101 @@
+"""Each checker objects to one bug in a history that is otherwise good, and to nothing in the good one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from swift_diloco.core.messages import ValueName
+from swift_diloco.simulate.checkers import Rules, Violation, check, commits
+from swift_diloco.simulate.history import Captured, History, Merged
+
+RULES = Rules(fragments=2, min_islands=2)
+NAME = ValueName(0, 1, "1.5")
+
+
+def part(island: int, push: str, base: int) -> dict[str, Any]:
+    return {"island": island, "generation": f"g{island}", "push": push, "base_version": base, "steps": 2}
+
+
+def commit(t: int, *parts: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return ("commit", {"t": t, "fragment": (t - 1) % 2, "version": t, "void": False, "contributions": list(parts)})
+
+
+def good() -> History:
+    history = History(
+        tape=[
+            commit(1, part(0, "a", 0), part(1, "b", 0)),
+            commit(2, part(0, "c", 0), part(1, "d", 0)),
+            ("dropped", {"island": 1, "push": "x"}),
+            commit(3, part(0, "e", 1), part(1, "late", 0) | {"carried": True}, part(1, "f", 1)),
+        ],
+        published=[(NAME, 1.5)],
+        installed=[(0, NAME, 1.5)],
+        merged=[Merged(t, (t - 1) % 2, f"p{t}", frozenset({(0, "life", t)})) for t in (1, 2, 3)],
+        captured=[Captured("a", 1, frozenset({(0, "life", 1)}))],
+        opened=["a", "b"],
+        ended=["b", "a"],
+        resumed=[(3, 2)],
+    )
+    line(history, 3)["contributions"][1]["base_version"] = -1
+    return history
+
+
+def line(history: History, t: int) -> dict[str, Any]:
+    found: dict[str, Any] = next(dict_ for event, dict_ in history.tape if event == "commit" and dict_["t"] == t)
+    return found
+
+
+def test_a_good_history_passes() -> None:
+    check(good(), RULES)
+
+
+BUGS: dict[str, Callable[[History], object]] = {
+    "out of order": lambda h: h.tape.reverse(),
+    "left out": lambda h: line(h, 3).update(t=5),
+    "wrong fragment": lambda h: line(h, 3).update(fragment=1),
+    "wrong version": lambda h: line(h, 3).update(version=2),
+    "void with a version": lambda h: line(h, 3).update(void=True),
+    "below min_islands": lambda h: line(h, 2)["contributions"].pop(),
+    "island order": lambda h: line(h, 3)["contributions"].reverse(),
+    "an island twice": lambda h: line(h, 2)["contributions"].append(part(1, "y", 0)),
+    "anchor twice": lambda h: line(h, 3)["contributions"][0].update(base_version=0),
+    "unit twice": lambda h: h.merged.append(Merged(4, 0, "again", frozenset({(0, "life", 1)}))),
+    "merged twice": lambda h: line(h, 2)["contributions"][0].update(push="a"),
+    "merged and dropped": lambda h: h.tape.append(("dropped", {"island": 0, "push": "a"})),
+    "dropped twice": lambda h: h.tape.append(("dropped", {"island": 1, "push": "x"})),
+    "steps not told": lambda h: h.captured.append(Captured("z", 2, frozenset())),
+    "two values of a name": lambda h: h.published.append((NAME, 2.5)),
+    "installed what was not published": lambda h: h.installed.append((1, NAME, 2.5)),
+    "never freed": lambda h: h.opened.append("c"),
+    "freed twice": lambda h: h.ended.append("a"),
+    "opened twice": lambda h: h.opened.append("a"),
+    "durable step lost": lambda h: h.resumed.append((1, 2)),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_is_caught(bug: str) -> None:
+    history = deepcopy(good())
+    BUGS[bug](history)
+    with pytest.raises(Violation):
+        check(history, RULES)
+
+
+def test_a_restart_takes_back_what_came_after_its_checkpoint() -> None:
+    history = good()
+    history.tape += [("resumed", {"t": 1}), commit(2, part(0, "g", 0), part(1, "h", 0))]
+    assert [each["t"] for each in commits(history)] == [1, 2]
+    check(history, RULES)
+    history.tape.append(commit(4, part(0, "i", 0), part(1, "j", 0)))
+    with pytest.raises(Violation, match="outer steps were committed as"):
+        check(history, RULES)
+
+
+def test_a_push_that_was_dropped_in_a_life_that_was_taken_back_may_be_merged() -> None:
+    history = good()
+    history.tape += [("resumed", {"t": 2}), commit(3, part(0, "x", 1), part(1, "k", 1))]
+    check(history, RULES)

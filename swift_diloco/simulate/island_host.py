@@ -181,8 +181,9 @@ class Life:
         remembered = None
         if plan.records and holdings.plan is not None:
             remembered = Remembered(holdings.run, holdings.plan, holdings.records(), plan.save_anchors)
+        with_anchors = plan.save_anchors and remembered is not None  # anchors lie beside a record or not at all
         kept = tuple(
-            replace(local, anchor=local.anchor if plan.save_anchors else None, since_capture=frozenset())
+            replace(local, anchor=local.anchor if with_anchors else None, since_capture=frozenset())
             for local in self.locals
         )
         self.checkpoint = Checkpoint(self.step, kept, remembered)

@@ -107,6 +107,8 @@ class Trial:
     step_s: float = 0.01
     elements: int = 0
     """0: the small model."""
+    model_specs: tuple[TensorSpec, ...] = ()
+    """The tensors of another model."""
     out: Path | None = None
     """Where checkpoints go."""
     resume_from: Path | None = None
@@ -212,7 +214,7 @@ class Trial:
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
-        return scaled(self.elements) if self.elements else SPECS
+        return self.model_specs or (scaled(self.elements) if self.elements else SPECS)
 
     @property
     def runs(self) -> bool:

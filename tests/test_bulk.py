@@ -12,7 +12,7 @@ import zmq
 
 from swift_diloco.buffers import HostBuffers
 from swift_diloco.bulk import FETCH_CREDIT_CHUNKS, BulkLink, Pass
-from swift_diloco.core import frames
+from swift_diloco.core import codec, frames
 from swift_diloco.core.codec import CHUNK_ELEMENTS
 from swift_diloco.core.digest import checksum
 from swift_diloco.core.layout import PieceMap, make_layout, plan_fragments
@@ -197,3 +197,65 @@ def test_a_peer_that_is_no_syncer_makes_the_link_open_again_and_say_why(syncer: 
     syncer.receive(RankHello)
     assert syncer.peer != first
     assert "does not begin with its magic" in syncer.link.trouble
+
+
+BF16 = Contract(publish_encoding="bf16", delta_encoding="bf16")
+
+
+def test_a_value_published_in_bf16_is_decoded_and_the_final_cut_is_fetched_exactly(syncer: ScriptedSyncer) -> None:
+    syncer.link.introduce(PASS, BF16, [])
+    syncer.receive(RankHello)
+    syncer.send(Published("s", "g", V1))
+    assert not syncer.receive(Fetch)[0].exact
+    values = np.full(syncer.elements, 1.00048828125, np.float32)
+    coarse = codec.encode(values[:CHUNK_ELEMENTS], codec.Encoding.BF16)
+    for index in range(3):
+        syncer.send(Piece("s", "g", V1, index, checksum(coarse)), coarse.data)
+    syncer.receive(Fetched)
+    assert syncer.link.reserve(V1)
+    assert set(syncer.link.take(V1)) == {1.0}
+
+    syncer.link.fetch_exactly([V1])
+    fetch, _ = syncer.receive(Fetch)
+    assert fetch.exact and fetch.name == V1
+    syncer.send(Piece("s", "g", V1, 0, checksum(coarse)), coarse.data)  # of a fetch before; not what is asked for
+    exact = values[:CHUNK_ELEMENTS].tobytes()
+    for index in range(3):
+        assert not syncer.link.reserve(V1)
+        syncer.send(Piece("s", "g", V1, index, checksum(exact), exact=True), exact)
+    syncer.receive(Fetched)
+    assert syncer.link.reserve(V1)
+    assert (syncer.link.take(V1) == values).all()
+
+
+def test_what_was_staged_coarsely_is_not_reserved_once_exact_values_are_wanted(syncer: ScriptedSyncer) -> None:
+    syncer.link.introduce(PASS, BF16, [])
+    syncer.receive(RankHello)
+    syncer.send(Published("s", "g", V1))
+    syncer.receive(Fetch)
+    coarse = codec.encode(np.ones(CHUNK_ELEMENTS, np.float32), codec.Encoding.BF16)
+    for index in range(3):
+        syncer.send(Piece("s", "g", V1, index, checksum(coarse)), coarse.data)
+    syncer.receive(Fetched)
+    syncer.link.fetch_exactly([V1])
+    assert not syncer.link.reserve(V1)
+    assert syncer.receive(Fetch)[0].exact
+
+
+def test_a_piece_of_a_wrong_size_is_asked_for_again(syncer: ScriptedSyncer) -> None:
+    syncer.send(Published("s", "g", V1))
+    syncer.receive(Fetch)
+    short = np.ones(10, np.float32).tobytes()
+    syncer.send(Piece("s", "g", V1, 0, checksum(short)), short)
+    assert syncer.receive(Fetch)[0].first == 0
+
+
+def test_initial_values_travel_as_float32_and_deltas_in_their_encoding(syncer: ScriptedSyncer) -> None:
+    syncer.link.introduce(PASS, BF16, [])
+    syncer.receive(RankHello)
+    values = np.full(syncer.elements, 1.00048828125, np.float32)
+    for upload, fragment, size in (("init", None, 4), ("g.1", 0, 2)):
+        syncer.link.offer(upload, values, fragment)
+        syncer.send(Window("s", "g", upload, 0, 0, 1))
+        _, payload = syncer.receive(Chunk)
+        assert payload is not None and len(payload) == size * CHUNK_ELEMENTS

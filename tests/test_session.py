@@ -446,3 +446,29 @@ def test_a_dropped_push_of_an_earlier_life_releases_its_anchor_by_name() -> None
     assert world.session.anchors[0].spent
     world.hear(Dropped("s2", "g2", "g0.7", "void", V0[0]))
     assert not world.session.anchors[0].spent
+
+
+BF16 = Contract(sync_every_steps=3, island_lease_s=60.0, publish_encoding="bf16")
+
+
+def test_with_a_coarser_publication_the_final_cut_is_fetched_exactly_also_where_it_is_held() -> None:
+    world = World(BF16).training()
+    assert world.hear(FinalCut("s1", "g1", V0)) == [events.FetchExactly(V0)]
+    assert world.session.wanted() == V0
+    assert world.boundary() == [events.StopTraining("the run is finished")]
+    world.feed(events.LastStepReached())
+    effects = world.boundary(*V0)
+    assert effects == [*(Install(name, Align.OVERWRITE) for name in V0), Tell(CutInstalled("s1", "g1"))]
+    assert world.session.stage is Stage.FINISHED
+    assert world.hear(FinalCut("s1", "g1", V0)) == [Tell(CutInstalled("s1", "g1"))]
+
+
+def test_with_a_coarser_publication_the_provider_of_the_initial_values_installs_them_like_everybody() -> None:
+    world = World(BF16).joined(())
+    world.hear(InitWanted("s1", "g1", ("u0", "u1")))
+    for name in V0:
+        assert world.hear(published(name)) == []
+    assert world.session.wanted() == V0
+    assert [effect for effect in world.boundary(*V0) if isinstance(effect, Install)] == [
+        Install(name, Align.OVERWRITE) for name in V0
+    ]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from swift_diloco.core.codec import Encoding, encode
+from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding, encode
 from swift_diloco.core.digest import checksum
 from swift_diloco.core.layout import TensorSpec, make_layout, plan_fragments
 from swift_diloco.core.messages import Cancel, Chunk, Fetch, Fetched, Piece, Refused, Superseded, ValueName, Window
@@ -202,6 +202,26 @@ def test_bfloat16_upload_lands_decoded_at_its_places(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # Fetches
 # ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", ["whole", "columns"])
+def test_values_travel_in_the_encoding_of_publication_unless_they_are_asked_for_exactly(
+    tmp_path: Path, cut: str
+) -> None:
+    boxes = [whole(LAYOUT)] if cut == "whole" else [column_cut(LAYOUT, rank) for rank in (0, 1)]
+    with serving(tmp_path) as world:
+        world.server.fetches.encoding = Encoding.BF16
+        island = world.join("g", boxes)
+        values = random_values(1)
+        names = world.publish_initial(island, values)
+        for rank, client in enumerate(island.bulk):
+            expected = reference_stream(island.pieces(rank), BIG, values[BIG])[:CHUNK_ELEMENTS]
+            for exact, encoding in ((False, Encoding.BF16), (True, Encoding.F32)):
+                client.send(Fetch(SESSION, "g", rank, names[BIG], 0, 1, exact))
+                piece, payload = client.receive()
+                data = encode(expected, encoding).tobytes()
+                assert piece == Piece(SESSION, "g", names[BIG], 0, checksum(data), exact)
+                assert payload is not None and bytes(payload) == data
 
 
 def test_commit_during_a_fetch_leaves_the_value_that_is_being_fetched(tmp_path: Path) -> None:

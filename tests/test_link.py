@@ -1,0 +1,112 @@
+"""A link's patience with what listens at the syncer's address, and its heartbeats."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import zmq
+
+from swift_diloco import link as link_module
+from swift_diloco.core import frames
+from swift_diloco.core.curve import CurveKeys
+from swift_diloco.core.messages import Heartbeat, Joined, Leave
+from swift_diloco.keys import new_pair
+from swift_diloco.link import ControlLink
+from syncer.endpoint import Arrived, Endpoint
+from syncer.guard import Guard, KeyRing
+
+pytestmark = pytest.mark.net
+
+WAIT_S = 10.0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def router() -> Iterator[tuple[zmq.Socket[bytes], str]]:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    socket = context.socket(zmq.ROUTER)
+    port = socket.bind_to_random_port("tcp://127.0.0.1")
+    yield socket, f"tcp://127.0.0.1:{port}"
+    socket.close(0)
+    context.term()
+
+
+def heard(socket: zmq.Socket[bytes]) -> tuple[bytes, object]:
+    assert socket.poll(int(WAIT_S * 1000)), "nothing came"
+    peer, *parts = socket.recv_multipart()
+    return peer, frames.decode_from_island(parts)[0]
+
+
+def test_heartbeats_tell_the_step_and_end_with_the_generation(router: tuple[zmq.Socket[bytes], str]) -> None:
+    socket, address = router
+    link = ControlLink(address, heartbeat_s=0.02, stall_s=0)
+    link.start()
+    try:
+        link.progressed(7)
+        link.joined("s", "g")
+        peer, message = heard(socket)
+        assert message == Heartbeat("s", "g", 7)
+        socket.send_multipart([peer, *frames.encode(Joined("s", "g"))])
+        wait_until(lambda: link.wait(0))
+        assert link.drain() == [bytes(frames.encode(Joined("s", "g"))[1])]
+        socket.send_multipart([peer, b"nonsense", b"x"])  # the link breaks off, and no heartbeat belongs to it any more
+        wait_until(lambda: link.drain() == [None])
+        assert "does not begin with its magic" in link.trouble
+    finally:
+        link.close()
+
+
+def test_heartbeats_stop_when_training_stalls(router: tuple[zmq.Socket[bytes], str]) -> None:
+    socket, address = router
+    link = ControlLink(address, heartbeat_s=0.01, stall_s=0.2)
+    link.start()
+    try:
+        link.joined("s", "g")
+        heard(socket)
+        deadline = time.monotonic() + WAIT_S
+        while socket.poll(250):
+            socket.recv_multipart()
+            assert time.monotonic() < deadline, "heartbeats go on"
+    finally:
+        link.close()
+
+
+def test_a_refused_key_is_said_and_tried_again_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "HANDSHAKE_RETRY_S", 0.3)
+    server, known, unknown = new_pair(), new_pair(), new_pair()
+    guard = Guard(KeyRing(server, frozenset([known.public])))
+    endpoint = Endpoint(guard)
+    address = endpoint.bind("tcp://127.0.0.1:0")
+    stranger = ControlLink(address, heartbeat_s=0, stall_s=0, keys=CurveKeys(unknown, server.public))
+    friend = ControlLink(address, heartbeat_s=0, stall_s=0, keys=CurveKeys(known, server.public))
+    begin = time.monotonic()
+    try:
+        for link in (stranger, friend):
+            link.start()
+        wait_until(lambda: guard.refused >= 3)
+        assert time.monotonic() - begin > 0.5, "it does not wait between its attempts"
+        assert "it does not know this island's key" in stranger.trouble
+        heard_by_syncer: list[Arrived] = []
+        for link in (stranger, friend):
+            link.send(Leave("s", "g", "hello"))
+
+        def arrived() -> bool:
+            heard_by_syncer.extend(each for each in endpoint.arrivals() if isinstance(each, Arrived))
+            return bool(heard_by_syncer)
+
+        wait_until(arrived)
+        assert len(heard_by_syncer) == 1 and friend.trouble == ""
+    finally:
+        for link in (stranger, friend):
+            link.close()
+        endpoint.close()
+    assert not any(thread.name == "guard" for thread in threading.enumerate())

@@ -65,7 +65,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     quorum: int = 0
     min_islands: int = 1
     align: str = "blend"
-    hours: float = 2.0
+    hours: float = 1.0
     """Simulated time."""
     seed: int = 0
 

@@ -44,7 +44,7 @@ class Run:
         for island, each in enumerate(plan.islands):
             self.world.at(each.start_s, lambda island=island: self._start(island, FRESH))  # type: ignore[misc]
         for fault in plan.faults:
-            self.world.at(fault.at_s, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+            self.world.at(fault.at_s, lambda fault=fault: self.strike(fault))  # type: ignore[misc]
 
     def _start(self, island: int, loaded: Checkpoint) -> None:
         boxes = tuple(boxes_of(self.plan.islands[island], rank, self.layout) for rank in range(self._ranks(island)))
@@ -60,7 +60,7 @@ class Run:
 
     # -- Faults -------------------------------------------------------------------------------------------------------
 
-    def _strike(self, fault: Fault) -> None:
+    def strike(self, fault: Fault) -> None:
         """Let one fault happen, if its victim is there."""
         if fault.kind in SYNCER_KINDS:
             self._strike_syncer(fault)

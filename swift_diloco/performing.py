@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from swift_diloco import events
-from swift_diloco.buffers import HostBuffers
+from swift_diloco.buffers import HostBuffers, Values
 from swift_diloco.bulk import BulkLink, Pass, Traffic
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.layout import Box, FragmentPlan, Layout, PieceMap
@@ -162,6 +162,7 @@ class Performer:
 
     def _introduce(self, granted: Pass) -> None:
         if self._bulk is not None:
+            self._store.settle()  # else an upload of the earlier generation might be offered in this one
             holdings = self._session.holdings
             self._bulk.introduce(granted, self._session.contract, holdings.valued(), holdings.spent())
         if self._control is not None:
@@ -182,11 +183,14 @@ class Performer:
                 self._bulk.offer(upload, values)
 
     def _capture(self, push: str, fragment: int) -> None:
-        delta = self._store.capture(fragment, keep=self._session.contract.align == "carry")
-        if self._bulk is not None and delta.size:
-            self._bulk.offer(push, delta, fragment)
+        def ready(delta: Values) -> None:
+            if self._bulk is not None and delta.size:
+                self._bulk.offer(push, delta, fragment)
+
+        self._store.capture(fragment, ready, keep=self._session.contract.align == "carry")
 
     def _forget(self, push: str, arrived: bool) -> None:
+        self._store.settle()  # else it might be offered after it was forgotten
         values = self._bulk.forget(push, counted=arrived) if self._bulk is not None else None
         if values is not None and arrived:
             self._store.free(values)

@@ -1,13 +1,17 @@
 """The island's tensors: anchor values, and the arithmetic of capture and install on this rank's streams.
 
 One anchor buffer per fragment (f32, host, this rank's pieces only). Knows no messages and no sockets; the session
-decided.
-All arithmetic is elementwise float32, one rounding per operation, so it gives the same bits on every layout.
+decided. All arithmetic is elementwise float32, one rounding per operation, so it gives the same bits on every layout.
+
+Training waits for a capture no longer than the local values take to be copied; unless the model measures changes
+itself, the anchor is subtracted from the copy on another thread. Invariant: no anchor is replaced and no delta is read
+before `settle`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +20,10 @@ from swift_diloco.buffers import HostBuffers, Values, tensor_of
 from swift_diloco.core.layout import PieceMap
 from swift_diloco.events import Align
 from swift_diloco.model import ModelPieces, ReadsChanges
+
+BLOCK_ELEMENTS = 1 << 18
+"""Elements of an install worked on at once: 1 MiB, so that what lies between two operations stays in the cache and
+never needs memory of its own."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,8 @@ class AnchorStore:
         self._buffers = buffers
         self._anchors: dict[int, Values] = {}
         self._captured: dict[int, Values] = {}
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="deltas")
+        self._unsettled: list[Future[None]] = []
 
     def adopt(self, anchors: Mapping[int, Values]) -> None:
         """Anchor values read from a checkpoint."""
@@ -57,18 +67,30 @@ class AnchorStore:
             self._anchors[fragment] = self._local(fragment)
         return self._anchors[fragment]
 
-    def capture(self, fragment: int, *, keep: bool = False) -> Values:
-        """Local minus anchor, in a buffer of its own; kept for an install that carries the progress made since."""
+    def capture(self, fragment: int, ready: Callable[[Values], None], *, keep: bool = False) -> None:
+        """Snapshot the local values now, and soon give `ready` local minus anchor, in a buffer of its own, on another
+        thread. `keep` it for an install that carries the progress made since."""
         anchor = self._anchors[fragment]
+        subtracts = isinstance(self._model, ReadsChanges)
         if isinstance(self._model, ReadsChanges):
             delta = self._buffers.take(self._pieces.elements(fragment))
             self._model.read_change(fragment, tensor_of(anchor), tensor_of(delta))
         else:
             delta = self._local(fragment)
-            tensor_of(delta).sub_(tensor_of(anchor))
         if keep:
             self._captured[fragment] = delta
-        return delta
+
+        def finish() -> None:
+            if not subtracts:
+                tensor_of(delta).sub_(tensor_of(anchor))
+            ready(delta)
+
+        self._unsettled.append(self._worker.submit(finish))
+
+    def settle(self) -> None:
+        """Wait until every delta that was captured is ready; raises what went wrong with one."""
+        while self._unsettled:
+            self._unsettled.pop().result()
 
     def free(self, values: Values) -> None:
         """A captured delta that is not needed for an upload any more."""
@@ -77,6 +99,7 @@ class AnchorStore:
 
     def install(self, arrivals: Sequence[Arrival]) -> None:
         """Write values into the model in one go; each becomes its fragment's anchor. Collective over the ranks."""
+        self.settle()
         written = {a.fragment: self._aligned(a) for a in arrivals if a.align is not Align.KEEP}
         if written:
             self._model.write({fragment: tensor_of(values) for fragment, values in written.items()})
@@ -101,13 +124,26 @@ class AnchorStore:
         local_values = self._local(arrival.fragment)
         local, new = tensor_of(local_values), tensor_of(arrival.values)
         if arrival.align is Align.BLEND:
-            local.mul_(arrival.alpha).add_(new * (1.0 - arrival.alpha))
+            _by_block(lambda here, there: _blend(here, there, arrival.alpha), local, new)
+            return local_values
+        old = tensor_of(self._anchors[arrival.fragment])
+        if arrival.align is Align.CARRY:
+            captured = tensor_of(self._captured[arrival.fragment])
+            _by_block(lambda here, base, pushed, there: _shift(here, base + pushed, there), local, old, captured, new)
         else:
-            old = tensor_of(self._anchors[arrival.fragment])
-            if arrival.align is Align.CARRY:
-                old = old + tensor_of(self._captured[arrival.fragment])
-            _shift(local, old, new)
+            _by_block(_shift, local, old, new)
         return local_values
+
+
+def _by_block(operation: Callable[..., None], *tensors: torch.Tensor) -> None:
+    """Do an elementwise operation part by part; it writes into the first tensor."""
+    for parts in zip(*(torch.split(tensor, BLOCK_ELEMENTS) for tensor in tensors), strict=True):
+        operation(*parts)
+
+
+def _blend(local: torch.Tensor, new: torch.Tensor, alpha: float) -> None:
+    """local <- alpha * local + (1 - alpha) * new."""
+    local.mul_(alpha).add_(new * (1.0 - alpha))
 
 
 def _shift(local: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> None:

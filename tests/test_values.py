@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 
+from swift_diloco import values
 from swift_diloco.buffers import HostBuffers, Values
 from swift_diloco.core.layout import PieceMap, make_layout, plan_fragments
 from swift_diloco.events import Align
@@ -33,6 +36,12 @@ class Rank:
         self.model.read(0, out)
         return out.numpy()
 
+    def captured(self, *, keep: bool = False) -> Values:
+        deltas: list[Values] = []
+        self.store.capture(0, deltas.append, keep=keep)
+        self.store.settle()
+        return deltas[0]
+
     def install(self, value: Values, align: Align, alpha: float = 0.0) -> None:
         self.store.install([Arrival(0, value, align, alpha)])
 
@@ -44,14 +53,41 @@ def rank() -> Rank:
 
 def test_capture_is_local_minus_anchor(rank: Rank) -> None:
     rank.model.train(lr=0.5)  # 1.0 -> 2.0
-    assert np.array_equal(rank.store.capture(0), rank.stream(1.0))
+    assert np.array_equal(rank.captured(), rank.stream(1.0))
+
+
+def test_a_capture_is_of_the_values_at_its_boundary_and_of_the_anchor_then(rank: Rank) -> None:
+    rank.model.train(lr=0.5)  # 2.0: progress 1.0
+    deltas: list[Values] = []
+    may_go_on = threading.Event()
+
+    def ready(delta: Values) -> None:
+        assert may_go_on.wait(5)
+        deltas.append(delta.copy())
+
+    rank.store.capture(0, ready)
+    rank.store.capture(0, ready)  # its subtraction waits for the first delta to be taken
+    rank.model.train(lr=0.5)
+    may_go_on.set()
+    rank.install(rank.stream(7.0), Align.OVERWRITE)
+    assert [np.array_equal(delta, rank.stream(1.0)) for delta in deltas] == [True, True]
+
+
+def test_what_goes_wrong_with_a_delta_is_raised_when_it_is_settled(rank: Rank) -> None:
+    def fail(delta: Values) -> None:
+        raise RuntimeError("no link")
+
+    rank.store.capture(0, fail)
+    with pytest.raises(RuntimeError, match="no link"):
+        rank.store.settle()
+    rank.store.settle()
 
 
 def test_overwrite_replaces_local_values_and_anchor(rank: Rank) -> None:
     rank.model.train(lr=0.5)
     rank.install(rank.stream(7.0), Align.OVERWRITE)
     assert np.array_equal(rank.local(), rank.stream(7.0))
-    assert np.array_equal(rank.store.capture(0), rank.stream(0.0))
+    assert np.array_equal(rank.captured(), rank.stream(0.0))
 
 
 def test_blend_mixes_into_the_model_but_the_anchor_is_the_raw_value(rank: Rank) -> None:
@@ -65,7 +101,7 @@ def test_shift_carries_local_progress_onto_the_new_value(rank: Rank) -> None:
     rank.model.train(lr=0.5)  # 2.0: progress 1.0
     rank.install(rank.stream(10.0), Align.SHIFT)
     assert np.array_equal(rank.local(), rank.stream(11.0))
-    assert np.array_equal(rank.store.capture(0), rank.stream(1.0))
+    assert np.array_equal(rank.captured(), rank.stream(1.0))
 
 
 def test_shift_keeps_the_bits_of_elements_whose_global_value_did_not_change(rank: Rank) -> None:
@@ -81,11 +117,27 @@ def test_shift_keeps_the_bits_of_elements_whose_global_value_did_not_change(rank
 
 def test_carry_keeps_only_the_progress_since_the_capture(rank: Rank) -> None:
     rank.model.train(lr=0.5)  # 2.0: progress 1.0 is pushed
-    rank.store.capture(0, keep=True)
+    rank.captured(keep=True)
     rank.model.train(lr=0.5)  # 2.5: progress 0.5 since
     rank.install(rank.stream(10.0), Align.CARRY)
     assert np.array_equal(rank.local(), rank.stream(10.5))
-    assert np.array_equal(rank.store.capture(0), rank.stream(0.5))
+    assert np.array_equal(rank.captured(), rank.stream(0.5))
+
+
+@pytest.mark.parametrize("align", [Align.BLEND, Align.SHIFT, Align.CARRY])
+def test_an_install_in_blocks_has_the_bits_of_an_install_at_once(align: Align, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = []
+    for block in (10**6, 7):
+        monkeypatch.setattr(values, "BLOCK_ELEMENTS", block)
+        other, random = Rank(), np.random.default_rng(1)
+        local, new = (random.standard_normal(other.pieces.elements(0)).astype(np.float32) for _ in range(2))
+        rest = torch.zeros(other.pieces.elements(1))
+        other.model.write({0: torch.from_numpy(local), 1: rest})
+        other.captured(keep=True)
+        other.model.write({0: torch.from_numpy(local * 3), 1: rest})
+        other.install(new, align, 0.3)
+        results.append(other.local().tobytes())
+    assert results[0] == results[1]
 
 
 def test_all_values_of_one_boundary_are_written_in_one_go(rank: Rank) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -77,9 +77,9 @@ class ForgetfulStore(AnchorStore):
     def anchor_here(self, fragment: int) -> Values:
         return self._shared[: self._own_pieces.elements(fragment)]
 
-    def capture(self, fragment: int, *, keep: bool = False) -> Values:
+    def capture(self, fragment: int, ready: Callable[[Values], None], *, keep: bool = False) -> None:
         self._notes.captured.append(time.perf_counter())
-        return self.anchor_here(fragment)
+        ready(self.anchor_here(fragment))
 
     def free(self, values: Values) -> None:
         """It is the shared buffer."""

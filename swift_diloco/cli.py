@@ -119,6 +119,13 @@ def inspect(words: list[str]) -> int:
     return inspect_main(words)
 
 
+def audit(words: list[str]) -> int:
+    """Audit an event tape."""
+    from swift_diloco.audit.cli import main as audit_main
+
+    return audit_main(words)
+
+
 def _refuse_words(command: str, words: list[str]) -> None:
     if words:
         raise UserError(f"{PROGRAM} {command} takes no arguments, found {' '.join(words)}")
@@ -133,6 +140,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "keygen": (keygen, "make key pairs for encrypted connections"),
     "simulate": (simulate, "forecast goodput, staleness and traffic of a fleet under interruptions"),
     "bench": (bench, "measure merge, link, catch-up, brain and sync on this machine, each beside its ceiling"),
+    "audit": (audit, "prove from an event tape that nothing was merged twice, and account for every step"),
     "plugin-path": (plugin_path, "print the plugin file, for --external_plugins without the start-up hook"),
     "version": (version, "print the version"),
 }

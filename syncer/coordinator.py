@@ -109,7 +109,9 @@ class Coordinator:
         state.now, state.effects = now, []
         restore(state, saved, layout, plan)
         self._saving.restored(saved)
-        state.tape("resumed", t=saved.step, run=saved.run, versions=[name.version for name in saved.values])
+        carried = [push.push for push in saved.carried]
+        versions = [name.version for name in saved.values]
+        state.tape("resumed", t=saved.step, run=saved.run, versions=versions, carried=carried)
         state.log("info", f"run {saved.run} goes on after outer step {saved.step}")
         if state.final:
             self._finish.resume()

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from swift_diloco.audit.auditing import audit
+from swift_diloco.audit.report import Fate
 from swift_diloco.core.checkpoint_files import read_newest
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, run_side_by_side
 from tests.fakes.island import FakeIsland, Job
@@ -103,5 +105,8 @@ def test_a_killed_syncer_goes_on_from_its_checkpoint_and_the_islands_with_it(
         (resumed,) = syncer.events("resumed")
         assert resumed["t"] == step
         check_tape(standing(syncer.tape()), min_islands=2)
+        report = audit(tmp_path / "tape.jsonl")
+        assert report.ok, report.violations
+        assert report.fates[Fate.OPEN].pushes == 0
         state = read_newest(saved).state
         assert state.final and check_prefix(saved, syncer.tape()) == state.step

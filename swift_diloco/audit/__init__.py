@@ -1,0 +1,1 @@
+"""`swift-diloco audit`: what the event tape proves."""

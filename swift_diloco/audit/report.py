@@ -1,0 +1,112 @@
+"""What an audit finds: the fates of pushes, their sums, and the rules that are broken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Fate(Enum):
+    """What became of a push."""
+
+    MERGED = "merged"
+    """It is in a value."""
+    CARRIED = "carried"
+    """It missed its round and waits for the next."""
+    DROPPED = "dropped"
+    """It was dropped with a reason."""
+    ROLLED_BACK = "rolled_back"
+    """It was in the memory of a syncer that died: in a commit that was lost, or not merged yet."""
+    OPEN = "open"
+    """The tape ends before its fate."""
+
+
+@dataclass
+class Push:
+    """One admitted push."""
+
+    line: int
+    island: int
+    generation: str
+    push: str
+    fragment: int
+    base: tuple[int, str]
+    steps: int
+    tokens: int
+    first: int
+    last: int
+    """Local steps first … last are in it."""
+    life: int
+    fate: Fate = Fate.OPEN
+    fate_line: int = 0
+    reason: str = ""
+
+
+@dataclass
+class Sum:
+    """Pushes, their steps and tokens."""
+
+    pushes: int = 0
+    steps: int = 0
+    tokens: int = 0
+
+    def add(self, push: Push) -> None:
+        self.pushes += 1
+        self.steps += push.steps
+        self.tokens += push.tokens
+
+    def plain(self) -> dict[str, int]:
+        return {"pushes": self.pushes, "steps": self.steps, "tokens": self.tokens}
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A broken rule and the lines of the tape that show it."""
+
+    text: str
+    lines: tuple[int, ...]
+
+
+@dataclass
+class Report:
+    """What an audit found."""
+
+    lines: int = 0
+    runs: int = 0
+    commits: int = 0
+    void: int = 0
+    lost_commits: int = 0
+    refused: int = 0
+    pushed: Sum = field(default_factory=Sum)
+    fates: dict[Fate, Sum] = field(default_factory=lambda: {fate: Sum() for fate in Fate})
+    reasons: dict[str, Sum] = field(default_factory=dict)
+    discarded: int = 0
+    """Steps, summed over fragments, that no push has: an install discarded them, or they were skipped updates."""
+    replayed: int = 0
+    """Local steps done again by restarted islands."""
+    torn: int = 0
+    """Lines that a killed process left unfinished."""
+    violations: list[Violation] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    def plain(self) -> dict[str, object]:
+        """As JSON."""
+        return {
+            "ok": self.ok,
+            "lines": self.lines,
+            "runs": self.runs,
+            "commits": self.commits,
+            "void_commits": self.void,
+            "lost_commits": self.lost_commits,
+            "refused_offers": self.refused,
+            "pushed": self.pushed.plain(),
+            **{fate.value: total.plain() for fate, total in self.fates.items()},
+            "dropped_because": {reason: total.plain() for reason, total in self.reasons.items()},
+            "discarded_steps": self.discarded,
+            "replayed_steps": self.replayed,
+            "torn_lines": self.torn,
+            "violations": [{"text": each.text, "lines": list(each.lines)} for each in self.violations],
+        }

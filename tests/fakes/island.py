@@ -58,6 +58,8 @@ class Job(msgspec.Struct, frozen=True):
     save_every: int = 0
     """Steps between checkpoints; 0: only what is ordered, and the last one."""
     save_anchors: bool = False
+    save_s: float = 0.0
+    """How long writing a checkpoint takes."""
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
@@ -173,6 +175,7 @@ class FakeIsland:
             return
         out, island = Path(self.job.out), self.islands[rank]
         self._begins(rank, "save", step)
+        time.sleep(self.job.save_s)
         checkpoint.write_values(checkpoint.folder_of(out, step), self.models[rank])
         island.group.all_true([])
         if rank == 0:

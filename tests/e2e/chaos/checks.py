@@ -1,0 +1,53 @@
+"""What must hold after a run, whatever befell it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, pvariance
+from typing import Any
+
+from tests.e2e.chaos.scenario import TARGETS
+from tests.e2e.chaos.world import RunFailed, World
+from tests.e2e.harness import check_tape
+
+LOSS_RATIO_MAX = 1.02
+
+NOISE = 1.0
+"""The loss that no training removes, as a language model's; without it a ratio of losses near 0 would mean nothing."""
+
+
+def loss(value: float) -> float:
+    """Mean over the islands' targets; 2 at the start."""
+    return NOISE + fmean((value - target) ** 2 for target in TARGETS)
+
+
+BEST_LOSS = NOISE + pvariance(TARGETS)
+"""No run, undisturbed or not, ends lower."""
+
+
+def standing(tape: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tape without the commits that a syncer took back when it went on from an older checkpoint."""
+    lines: list[dict[str, Any]] = []
+    for line in tape:
+        if line["event"] == "resumed":
+            lines = [each for each in lines if each["event"] != "commit" or each["t"] <= line["t"]]
+        lines.append(line)
+    return lines
+
+
+def check(world: World) -> None:
+    """Raise `RunFailed` with what does not hold."""
+    story = world.story()
+    fired = [struck.fault for struck in world.struck]
+    if fired != list(world.scenario.faults):
+        raise RunFailed(f"not every fault fired\n{story}")
+    digests = {island.number: island.result["digest"] for island in world.islands}
+    if len(set(digests.values())) != 1:
+        raise RunFailed(f"the islands end with different values: {digests}\n{story}")
+    try:
+        check_tape(standing(world.syncer.tape), min_islands=world.scenario.min_islands)
+    except AssertionError as error:
+        raise RunFailed(f"the tape does not hold: {error}\n{story}") from error
+    for name, value in world.islands[0].result["sample"].items():
+        if not loss(value) <= LOSS_RATIO_MAX * BEST_LOSS:
+            raise RunFailed(f"{name} ends at {value}: loss {loss(value):.4f}, the best is {BEST_LOSS:.4f}\n{story}")

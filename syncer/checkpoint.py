@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import numpy as np
@@ -97,6 +98,7 @@ class Store:
         """Files that a manifest of ours, read or written, refers to."""
         self._kept: list[Manifest] = []
         self._number = 0
+        self._lock: IO[str] | None = None
 
     def prepare(self) -> None:
         """Make sure that the folder can be written to. Raises `UserError`."""
@@ -108,6 +110,7 @@ class Store:
             self._lock = (self.folder / LOCK).open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self.close()
             raise UserError(
                 f"another syncer writes its checkpoints to {self.folder}; choose another --checkpoint-path"
             ) from None
@@ -115,6 +118,12 @@ class Store:
             raise UserError(
                 f"cannot write checkpoints to {self.folder}: {error.strerror}; choose another --checkpoint-path"
             ) from error
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def resumed(self, manifest: Manifest) -> None:
         """Go on from a checkpoint that was read: its files need not be written again, newer manifests are void."""
@@ -156,13 +165,15 @@ class Store:
         return self._once(file, lambda: tensor_blocks({"delta": delta()}, facts))
 
     def write_shape(self, shape: Shape) -> FileEntry:
-        """The layout's file, unless it is there."""
+        """The layout's file, unless it is there: the first of a checkpoint."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         content = msgspec.json.encode(shape)
         mark = xxhash.xxh3_64_hexdigest(content)[:8]
         return self._once(f"layout-{shape.layout.fingerprint[:8]}-{mark}.json", lambda: iter([content]))
 
     def _once(self, file: str, blocks: Callable[[], Iterator[bytes | memoryview]]) -> FileEntry:
-        if file not in self._known:
+        known = self._known.get(file)
+        if known is None or not _is_there(self.folder / file, known.size):
             self._known[file] = write_file(self.folder, file, blocks())
         return self._known[file]
 
@@ -191,6 +202,14 @@ class Store:
             for path in self.folder.glob(pattern):
                 if path.name not in needed:
                     path.unlink(missing_ok=True)
+
+
+def _is_there(path: Path, size: int) -> bool:
+    """Whether nobody took a file away behind our back."""
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
 
 
 class Writer:

@@ -83,7 +83,7 @@ def serve(settings: SyncerSettings) -> int:
                 server = Server(brain, session, state, endpoint, files)
                 server.fetches.pinned_max = settings.pinned_fragments_max
                 server.fetches.encoding = Encoding(settings.publish_encoding)
-                keep_checkpoints(settings, server, brain, intact)
+                store = keep_checkpoints(settings, server, brain, intact)
                 if settings.embedded:
                     server.orphan_timeout_s = EMBEDDED_ORPHAN_TIMEOUT_S
                 obey_signals(server, embedded=settings.embedded)
@@ -93,16 +93,20 @@ def serve(settings: SyncerSettings) -> int:
                 folder.publish_address(address, session, ring.own.public if ring is not None else "")
                 log.info("listening on %s, process %d, run folder %s", address, os.getpid(), run_dir)
                 outcome = server.run()
+                if store is not None:
+                    store.close()
         finally:
             endpoint.close()
     log.info("ended: %s", outcome.reason)
     return outcome.code
 
 
-def keep_checkpoints(settings: SyncerSettings, server: Server, brain: Coordinator, intact: Intact | None) -> None:
+def keep_checkpoints(
+    settings: SyncerSettings, server: Server, brain: Coordinator, intact: Intact | None
+) -> Store | None:
     """Open the folder of the checkpoints, and continue the run that was found there."""
     if not settings.checkpoint_path:
-        return
+        return None
     store = Store(Path(settings.checkpoint_path).absolute(), settings.checkpoint_keep)
     store.prepare()
     server.keep_checkpoints(store)
@@ -112,6 +116,7 @@ def keep_checkpoints(settings: SyncerSettings, server: Server, brain: Coordinato
         store.resumed(intact.manifest)
         shape = intact.shape
         server.resume(intact, brain.restore(intact.state, shape.layout, shape.plan, now=time.monotonic()))
+    return store
 
 
 def new_token() -> str:

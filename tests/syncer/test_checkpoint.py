@@ -1,0 +1,252 @@
+"""The files of a checkpoint: written once, kept as long as they are needed, never believed without a look."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from swift_diloco.core import checkpoint_files
+from swift_diloco.core.checkpoint_files import MANIFEST, fragment_file, manifest_file, read_newest
+from swift_diloco.core.errors import UserError
+from syncer.checkpoint import Job, Store, Writer
+from syncer.events import CheckpointFailed, CheckpointWritten, Event, FragmentWritten
+from tests.syncer.saves import (
+    LAYOUT,
+    PLAN,
+    late_push,
+    name_of,
+    part_of,
+    reopened,
+    state_of,
+    values_of,
+    write,
+)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def file_of(fragment: int, version: int) -> str:
+    return fragment_file(fragment, version, name_of(fragment, version).digest)
+
+
+def test_what_was_written_is_read_bit_for_bit(tmp_path: Path) -> None:
+    manifest = write(Store(tmp_path, 2), (3, 2), (late_push(),))
+    intact = read_newest(tmp_path)
+    assert (intact.manifest, intact.shape.layout, intact.shape.plan) == (manifest, LAYOUT, PLAN)
+    for fragment, version in ((0, 3), (1, 2)):
+        momentum = intact.momenta[fragment]
+        assert momentum is not None
+        assert np.array_equal(intact.values[fragment], values_of(fragment, version))
+        assert np.array_equal(momentum, -values_of(fragment, version))
+    assert np.array_equal(intact.carried[0], values_of(1, 7))
+    assert intact.skipped == ()
+
+
+def test_a_fragment_file_is_a_safetensors_file_for_everybody(tmp_path: Path) -> None:
+    write(Store(tmp_path, 2), (3, 2))
+    found = load_file(tmp_path / file_of(0, 3))
+    assert found.keys() == {"parameters", "momentum"}
+    assert np.array_equal(found["parameters"], values_of(0, 3))
+
+
+def test_only_changed_fragments_are_written(tmp_path: Path) -> None:
+    store = Store(tmp_path, 2)
+    write(store, (1, 2))
+    before = (tmp_path / file_of(1, 2)).stat().st_mtime_ns
+    write(store, (3, 2))
+    assert (tmp_path / file_of(1, 2)).stat().st_mtime_ns == before
+    assert (tmp_path / file_of(0, 3)).exists()
+
+
+def test_a_restarted_syncer_does_not_write_again_what_is_there(tmp_path: Path) -> None:
+    write(Store(tmp_path, 2), (1, 2))
+    before = (tmp_path / file_of(1, 2)).stat().st_mtime_ns
+    store, _ = reopened(tmp_path)
+    write(store, (3, 2))
+    assert (tmp_path / file_of(1, 2)).stat().st_mtime_ns == before
+    assert read_newest(tmp_path).manifest.number == 2
+
+
+def test_the_last_n_checkpoints_are_kept_and_all_else_of_ours_goes(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("not of the syncer")
+    (tmp_path / ".tmp-fragment-0-v9-dead.safetensors").write_text("torn")
+    store = Store(tmp_path, 2)
+    for versions in ((1, 2), (3, 2), (3, 4)):
+        write(store, versions, (late_push(),) if versions == (1, 2) else ())
+    layout = next(name for name in names(tmp_path) if name.startswith("layout-"))
+    fragments = {file_of(0, 3), file_of(1, 2), file_of(1, 4)}
+    assert names(tmp_path) == {"mine.txt", MANIFEST, manifest_file(2), manifest_file(3), layout, *fragments}
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+@pytest.mark.parametrize("spoil", [damage, cut_short, Path.unlink])
+@pytest.mark.parametrize("victim", ["fragment", "manifest", "numbered"])
+def test_a_spoilt_newest_checkpoint_is_passed_over_for_the_one_before(
+    tmp_path: Path, spoil: Callable[[Path], None], victim: str
+) -> None:
+    store = Store(tmp_path, 2)
+    write(store, (1, 2))
+    write(store, (3, 2))
+    if victim == "fragment":
+        spoil(tmp_path / file_of(0, 3))
+    else:
+        spoil(tmp_path / MANIFEST)
+        if victim == "numbered":
+            spoil(tmp_path / manifest_file(2))
+    intact = read_newest(tmp_path)
+    if victim == "manifest":  # Its copy under its number is as good.
+        assert intact.manifest.number == 2
+        return
+    assert intact.manifest.number == 1
+    assert np.array_equal(intact.values[0], values_of(0, 1))
+    if not (victim == "numbered" and spoil is Path.unlink):
+        assert intact.skipped and ("fragment-0-v3" in intact.skipped[0] or "manifest" in intact.skipped[0])
+
+
+def test_a_checkpoint_that_was_passed_over_is_never_believed_again(tmp_path: Path) -> None:
+    store = Store(tmp_path, 2)
+    write(store, (1, 2))
+    write(store, (3, 2))
+    spoilt = tmp_path / file_of(0, 3)
+    good = spoilt.read_bytes()
+    damage(spoilt)
+    reopened(tmp_path)
+    spoilt.write_bytes(good)
+    assert read_newest(tmp_path).manifest.number == 1
+    store, _ = reopened(tmp_path)
+    assert write(store, (5, 2)).number == 2 and read_newest(tmp_path).state.step == 5
+
+
+def test_when_nothing_is_intact_every_fault_is_named(tmp_path: Path) -> None:
+    write(Store(tmp_path, 2), (1, 2))
+    damage(tmp_path / file_of(1, 2))
+    with pytest.raises(UserError, match=r"no checkpoint in .* is intact: manifest-00000001.json \(outer step 2\): "):
+        read_newest(tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["missing", ""])
+def test_a_folder_without_a_checkpoint_is_a_users_mistake(tmp_path: Path, folder: str) -> None:
+    with pytest.raises(UserError, match="holds no checkpoint of a syncer"):
+        read_newest(tmp_path / folder)
+
+
+def test_a_manifest_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(Store(tmp_path, 2), (1, 2))
+    monkeypatch.setattr(checkpoint_files, "FORMAT", 2)
+    with pytest.raises(UserError, match="has format 1; this version reads format 2"):
+        read_newest(tmp_path)
+
+
+def test_a_file_where_the_folder_should_be_is_a_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write checkpoints to .*choose another --checkpoint-path"):
+        Store(tmp_path / "file", 2).prepare()
+
+
+def test_two_syncers_do_not_share_a_folder(tmp_path: Path) -> None:
+    first = Store(tmp_path, 2)
+    first.prepare()
+    with pytest.raises(UserError, match="another syncer writes its checkpoints to"):
+        Store(tmp_path, 2).prepare()
+    first.close()
+    second = Store(tmp_path, 2)
+    second.prepare()
+    second.close()
+
+
+def test_files_that_somebody_took_away_are_written_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "saved", 2)
+    write(store, (1, 2))
+    for path in (tmp_path / "saved").iterdir():
+        path.unlink()
+    (tmp_path / "saved").rmdir()
+    write(store, (3, 2))
+    assert read_newest(tmp_path / "saved").state.step == 3
+
+
+# -- The writer -------------------------------------------------------------------------------------------------------
+
+
+class Told:
+    """A writer and what it reported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.store = Store(folder, 2)
+        self.manifests_seen: list[bool] = []
+        self.writer = Writer(
+            self.store, self.events.put, lambda: self.manifests_seen.append((folder / MANIFEST).exists())
+        )
+        self.writer.adopt(LAYOUT, PLAN)
+
+    def begin(self, number: int, versions: tuple[int, int]) -> Job:
+        parts = {f: part_of(f, version) for f, version in enumerate(versions)}
+        job = Job(number, state_of(versions), parts)
+        self.writer.begin(job)
+        return job
+
+    def heard(self, count: int) -> list[Event]:
+        return [self.events.get(timeout=10) for _ in range(count)]
+
+
+def test_the_writer_tells_of_each_fragment_and_of_the_end(tmp_path: Path) -> None:
+    told = Told(tmp_path)
+    job = told.begin(1, (1, 2))
+    assert told.heard(3) == [FragmentWritten(1, 0), FragmentWritten(1, 1), CheckpointWritten(1)]
+    assert job.parts == {}, "a fragment's buffers are free as soon as it is written"
+    assert told.manifests_seen == [False]
+    assert read_newest(tmp_path).state.step == 2
+
+
+def test_a_fragment_about_to_be_replaced_is_written_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, may_go = Told(tmp_path), threading.Event()
+    shape = Store.write_shape
+
+    def held_up(self: Store, *given: object) -> object:
+        may_go.wait(10)
+        return shape(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Store, "write_shape", held_up)
+    told.begin(1, (1, 2))
+    told.writer.hasten(1)
+    may_go.set()
+    assert told.heard(3) == [FragmentWritten(1, 1), FragmentWritten(1, 0), CheckpointWritten(1)]
+    assert read_newest(tmp_path).state.values == (name_of(0, 1), name_of(1, 2))
+
+
+def test_a_full_disk_is_told_and_the_next_attempt_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(tmp_path)
+    blocks = checkpoint_files.tensor_blocks
+    full = [True]
+
+    def no_room(*given: object) -> Iterator[bytes | memoryview]:
+        for number, block in enumerate(blocks(*given)):  # type: ignore[arg-type]
+            if full[0] and number == 1:
+                raise OSError(28, "No space left on device", str(tmp_path))
+            yield block
+
+    monkeypatch.setattr("syncer.checkpoint.tensor_blocks", no_room)
+    told.begin(1, (1, 2))
+    assert told.heard(1) == [CheckpointFailed(1, f"No space left on device: {tmp_path}")]
+    assert not [name for name in names(tmp_path) if name.startswith((".tmp-", "fragment-"))]
+    full[0] = False
+    told.begin(2, (1, 2))
+    assert told.heard(3)[-1] == CheckpointWritten(2)
+    assert read_newest(tmp_path).state.step == 2

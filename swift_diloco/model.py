@@ -7,7 +7,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 
@@ -48,15 +48,6 @@ class ModelPieces(Protocol):
         where it
         owns nothing.
         """
-        ...
-
-
-@runtime_checkable
-class ReadsChanges(Protocol):
-    """`ModelPieces` that can measure a delta in one pass over the memory. A snapshot costs a third less with it."""
-
-    def read_change(self, fragment: int, base: torch.Tensor, out: torch.Tensor) -> None:
-        """The present FP32 values of the rank's stream of `fragment` minus `base`, one rounding each, into `out`."""
         ...
 
 

@@ -3,9 +3,8 @@
 One anchor buffer per fragment (f32, host, this rank's pieces only). Knows no messages and no sockets; the session
 decided. All arithmetic is elementwise float32, one rounding per operation, so it gives the same bits on every layout.
 
-Training waits for a capture no longer than the local values take to be copied; unless the model measures changes
-itself, the anchor is subtracted from the copy on another thread. Invariant: no anchor is replaced and no delta is read
-before `settle`.
+Training waits for a capture no longer than the local values take to be copied; the anchor is subtracted from the copy
+on another thread. Invariant: no anchor is replaced and no delta is read before `settle`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import torch
 from swift_diloco.buffers import HostBuffers, Values, tensor_of
 from swift_diloco.core.layout import PieceMap
 from swift_diloco.events import Align
-from swift_diloco.model import ModelPieces, ReadsChanges
+from swift_diloco.model import ModelPieces
 
 BLOCK_ELEMENTS = 1 << 18
 """Elements of an install worked on at once: 1 MiB, so that what lies between two operations stays in the cache and
@@ -71,18 +70,12 @@ class AnchorStore:
         """Snapshot the local values now, and soon give `ready` local minus anchor, in a buffer of its own, on another
         thread. `keep` it for an install that carries the progress made since."""
         anchor = self._anchors[fragment]
-        subtracts = isinstance(self._model, ReadsChanges)
-        if isinstance(self._model, ReadsChanges):
-            delta = self._buffers.take(self._pieces.elements(fragment))
-            self._model.read_change(fragment, tensor_of(anchor), tensor_of(delta))
-        else:
-            delta = self._local(fragment)
+        delta = self._local(fragment)
         if keep:
             self._captured[fragment] = delta
 
         def finish() -> None:
-            if not subtracts:
-                tensor_of(delta).sub_(tensor_of(anchor))
+            tensor_of(delta).sub_(tensor_of(anchor))
             ready(delta)
 
         self._unsettled.append(self._worker.submit(finish))

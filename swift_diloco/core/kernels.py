@@ -283,18 +283,6 @@ def bf16_follow(codes: U16, written: F32, out: F32) -> None:
 
 
 @_kernel
-def bf16_change(codes: U16, written: F32, base: F32, out: F32) -> None:
-    """`bf16_follow` minus `base`, in one pass."""
-    bits, new = written.view(np.uint32), out.view(np.uint32)
-    for j in range(codes.size):
-        b = bits[j]
-        rounded = (b + np.uint32(0x7FFF) + ((b >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
-        new[j] = np.uint32(codes[j]) << np.uint32(16)
-        value = written[j] if new[j] == rounded else written[j] + (out[j] - np.uint32(rounded).view(np.float32))
-        out[j] = value - base[j]
-
-
-@_kernel
 def _block_scale(values: F32) -> np.float32:
     """Largest magnitude; not-a-number when one value is not finite, so that decoding shows it."""
     largest = np.uint32(largest_magnitude_bits(values))
@@ -385,7 +373,6 @@ def warm_up() -> None:
     bf16_encode(frozen, codes16)
     bf16_decode(readonly(codes16), out)
     bf16_follow(readonly(codes16), frozen, out)
-    bf16_change(readonly(codes16), frozen, frozen, out)
     for encode, decode, width in ((int8_encode, int8_decode, QUANT_BLOCK), (q4_encode, q4_decode, QUANT_BLOCK // 2)):
         codes = np.empty((1, width), np.uint8)
         encode(frozen, scales, codes)

@@ -141,17 +141,6 @@ class HfPieces:
         settle(weight.device for weight in bound.owned)
 
     @torch.no_grad()
-    def read_change(self, fragment: int, base: torch.Tensor, out: torch.Tensor) -> None:
-        """The present FP32 values of the rank's stream minus `base`, into `out`."""
-        bound = self._fragments[fragment]
-        check_stream(fragment, out, bound.elements)
-        position = 0
-        for weight in bound.owned:
-            part = slice(position, position + weight.elements)
-            weight.read_change(base[part], out[part])
-            position += weight.elements
-
-    @torch.no_grad()
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
         """Install new values: this rank's own, then those of the other ranks over the training network. Collective."""
         for fragment in sorted(values):

@@ -13,11 +13,9 @@ Knows tensors only: neither layouts nor who else holds the parameter.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from swift_diloco.core.kernels import bf16_change, bf16_follow, readonly
+from swift_diloco.core.kernels import bf16_follow, readonly
 
 
 class Weight:
@@ -48,21 +46,8 @@ class Weight:
         if self._master is None:
             out.copy_(self._local, non_blocking=True)
         else:
-            bf16_follow(self._codes(), readonly(self._master.numpy()), out.numpy())
-
-    def read_change(self, base: torch.Tensor, out: torch.Tensor) -> None:
-        """The present FP32 values minus `base`, into `out`, in one pass over the memory."""
-        if self._master is not None:
-            bf16_change(self._codes(), readonly(self._master.numpy()), readonly(base.numpy()), out.numpy())
-        elif self.device.type == "cpu":
-            torch.sub(self._local, base, out=out)
-        else:
-            out.copy_(self._local)
-            out.sub_(base)
-
-    def _codes(self) -> NDArray[np.uint16]:
-        codes: NDArray[np.uint16] = self._local.cpu().view(torch.uint16).numpy()
-        return readonly(codes)
+            codes = self._local.cpu().view(torch.uint16).numpy()
+            bf16_follow(readonly(codes), readonly(self._master.numpy()), out.numpy())
 
     def write(self, values: torch.Tensor) -> None:
         """Make `values` (FP32) the weights."""

@@ -67,18 +67,6 @@ def test_a_read_differs_from_the_last_write_by_what_training_moved(random: torch
     assert values_of(weight).equal(got), "reading changes nothing"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_change_is_the_value_minus_the_base(dtype: torch.dtype, random: torch.Generator) -> None:
-    parameter = torch.randn(1000, generator=random).to(dtype)
-    weight = Weight(parameter, 10, 900)
-    weight.write(torch.randn(890, generator=random))
-    parameter[::3] *= 1.5
-    base = torch.randn(890, generator=random)
-    change = torch.empty(890)
-    weight.read_change(base, change)
-    assert bits(change) == bits(values_of(weight) - base)
-
-
 def test_a_weight_in_another_binade_still_adds_what_it_moved() -> None:
     """1 + 2**-9 is written, rounded to 1; training halves the weight: the value follows by exactly -0.5."""
     parameter = torch.zeros(1, dtype=torch.bfloat16)

@@ -137,16 +137,19 @@ class Holdings:
     def _settle(self, message: Welcome) -> None:
         """A push of unknown fate is settled by what the syncer holds; anchors it has forgotten count as held.
 
-        A resumed anchor counts as held, too, when the syncer holds a delta from a later one: after the checkpoint was
-        written, local progress may have been carried onto that anchor and been pushed from there.
+        A resumed anchor that is not the present value counts as held, too, when work is held that was done after the
+        checkpoint: local progress may have been carried onto a newer anchor and been pushed from there.
         """
+        outrun = set(message.outrun)
         for fragment, anchor in enumerate(self.anchors):
             if anchor.name is None:
                 continue
             forgotten = fragment < len(message.held_floor) and anchor.name.version < message.held_floor[fragment]
             mine = [held for held in message.held if held.fragment == fragment]
-            later = fragment in self._resumed and any(held.version > anchor.name.version for held in mine)
-            anchor.told(forgotten or later or any(anchor.is_same(held) for held in mine))
+            later = fragment in outrun or any(held.version > anchor.name.version for held in mine)
+            present = any(anchor.is_same(value) for value in message.values if value.fragment == fragment)
+            moved_on = fragment in self._resumed and later and not present
+            anchor.told(forgotten or moved_on or any(map(anchor.is_same, mine)))
 
     def trained(self, tokens: int) -> None:
         """A successful local step: it counts for every anchor, and leaves what was written of a final cut."""

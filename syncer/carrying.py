@@ -65,7 +65,7 @@ class Carrying:
         """Take a late offer; its upload begins."""
         state = self._state
         answer.carried = True
-        state.held.gather(answer.island, answer.anchor)
+        state.held.gather(answer.island, answer.anchor, answer.capture_step)
         state.late[answer.push] = Late(answer, offer.anchor.fragment, offer.t)
         encoding = state.settings.delta_encoding
         state.do(OpenUpload(answer.push, answer.generation, offer.anchor.fragment, encoding))

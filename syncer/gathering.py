@@ -123,7 +123,7 @@ class Gathering:
             gathered.finish(member.island, 0)
             self._answer(member, offer.push, Outcome.HELD)
         else:
-            state.held.gather(member.island, offer.anchor)
+            state.held.gather(member.island, offer.anchor, offer.capture_step)
             state.uploads[offer.push] = (gathered, member.island)
             encoding = state.settings.delta_encoding
             state.do(OpenUpload(offer.push, member.generation, gathered.fragment, encoding))

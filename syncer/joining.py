@@ -159,6 +159,7 @@ class Joining:
             values=self._values(),
             held=state.held.names(member.island),
             held_floor=state.held.floors(member.island, state.fragments),
+            outrun=state.held.outrun(member.island, state.fragments, member.clock.step),
         )
         state.send(member, welcome)
 

@@ -53,6 +53,7 @@ def saved_state(state: State, *, final: bool = False) -> SavedState:
         values=tuple(state.values.present),
         history=state.values.history(),
         merged=state.held.merged(),
+        reached=state.held.reached(),
         carried=tuple(_carried_push(late) for late in state.carried.values()),
         contract=contract_of(state.settings),
         started_with=dict(state.started_with),
@@ -92,6 +93,7 @@ def state_after(state: State, closed: Round, name: ValueName) -> SavedState:
         values=tuple(values.present),
         history=values.history(),
         merged=held.merged(),
+        reached=held.reached(),
         carried=tuple(_carried_push(late) for late in state.carried.values() if late.answer.push not in merged),
         contract=contract_of(state.settings),
         started_with=dict(state.started_with),
@@ -117,12 +119,12 @@ def restore(state: State, saved: SavedState, layout: Layout, plan: FragmentPlan)
     assert layout.fingerprint == saved.fingerprint and len(plan) == len(saved.values)
     state.layout, state.plan = layout, plan
     state.run, state.values = saved.run, Values.of_history(saved.history)
-    state.held = HeldAnchors.of_merged(saved.merged)
+    state.held = HeldAnchors.of_merged(saved.merged, saved.reached)
     state.committed = state.launched = state.saved_step = saved.step
     for push in saved.carried:
         late = _late(push)
         state.carried[push.island, push.fragment] = late
-        state.held.gather(push.island, push.anchor)
+        state.held.gather(push.island, push.anchor, push.capture_step)
     # An operator's word outlives a restart, unless the restart itself says something new.
     kept = {
         name: value

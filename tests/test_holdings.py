@@ -377,3 +377,27 @@ def test_a_later_anchor_of_another_fragment_says_nothing() -> None:
     holdings = Holdings(remembered(with_values=True))
     holdings.welcomed(msgspec.structs.replace(welcome(newest), held=(ValueName(1, OLD.version + 1, "later"),)))
     assert holdings.install(newest, Contract(align="carry")) == Install(newest, Align.SHIFT)
+
+
+def test_a_resumed_anchor_is_spent_when_work_done_after_its_checkpoint_is_held() -> None:
+    """The syncer was rewound, so that the anchor's number says nothing of what came after it."""
+    newest = ValueName(0, OLD.version - 1, "of another life of the syncer")
+    holdings = Holdings(remembered(with_values=True))
+    holdings.welcomed(msgspec.structs.replace(welcome(newest), outrun=(0,)))
+    assert holdings.install(newest, Contract()) == Install(newest, Align.OVERWRITE)
+
+
+def test_work_done_later_does_not_spend_an_anchor_that_is_the_present_value() -> None:
+    holdings = Holdings(remembered(with_values=True))
+    holdings.welcomed(msgspec.structs.replace(welcome(OLD), outrun=(0,)))
+    assert not holdings.anchors[0].spent and counters(holdings.anchors[0]) == (STEPS, TOKENS)
+
+
+def test_work_done_later_says_nothing_to_an_island_that_runs() -> None:
+    newest = ValueName(0, OLD.version + 1, "newest")
+    holdings = Holdings()
+    holdings.welcomed(welcome(OLD))
+    holdings.install(OLD, Contract())
+    holdings.anchors[0].count(5)
+    holdings.welcomed(msgspec.structs.replace(welcome(newest), outrun=(0,)))
+    assert holdings.install(newest, Contract()) == Install(newest, Align.SHIFT)

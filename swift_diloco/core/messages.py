@@ -258,6 +258,9 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     """This island's anchors from which the syncer holds a delta."""
     held_floor: tuple[int, ...] = ()
     """Per fragment: anchors of versions below this are not remembered any more and count as held."""
+    outrun: tuple[int, ...] = ()
+    """Fragments of which work is held that this island did after the local step it joins with: an earlier life went on
+    from the same checkpoint, and may have pushed what is in it from an anchor that the checkpoint does not know."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):

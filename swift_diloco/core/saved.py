@@ -47,6 +47,8 @@ class SavedState(msgspec.Struct, frozen=True):
     """Per fragment: the values it descends from, oldest first, the present one last."""
     merged: tuple[tuple[int, tuple[ValueName, ...]], ...] = ()
     """Per island: anchors whose deltas are in the values, in the order of merging. None is ever merged again."""
+    reached: tuple[tuple[int, int, int], ...] = ()
+    """(island, fragment, highest local step whose work is in the values)."""
     carried: tuple[CarriedPush, ...] = ()
     """Pushes held for later, oldest first."""
     contract: dict[str, str | int | float | bool] = {}

@@ -19,6 +19,7 @@ EVERYTHING = {
     1452: "progress carried onto a newer anchor is pushed again after a restart from an older checkpoint",
     1906: "the same, for a push that was late and carried",
     3440: "the same, soon after the start",
+    10469: "the same, where the syncer lost the value that the checkpoint stands on",
     5305: "the syncer dies on its last word, with a full disk behind it",
 }
 """Faults of the syncer and its disk as well."""

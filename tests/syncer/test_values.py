@@ -74,3 +74,18 @@ def test_anchors_older_than_what_is_remembered_count_as_held() -> None:
     assert held.holds(1, name(3)) and not held.holds(1, name(11)) and not held.holds(1, name(99))
     assert len(held.names(1)) == values.MERGED_KEPT
     assert held.floors(1, 2) == (10, 0) and held.floors(2, 2) == ()
+
+
+def test_work_done_after_a_step_is_known_by_fragment_while_it_is_held() -> None:
+    held = HeldAnchors()
+    held.gather(1, name(0), 20)
+    assert held.outrun(1, 2, 19) == (name(0).fragment,) and held.outrun(1, 2, 20) == () == held.outrun(2, 2, 0)
+    held.release(1, name(0))
+    assert held.outrun(1, 2, 19) == ()
+    held.gather(1, name(0), 20)
+    held.merge(1, name(0))
+    held.gather(1, name(2), 10)
+    held.merge(1, name(2))
+    assert held.reached() == ((1, name(0).fragment, 20),)
+    assert HeldAnchors.of_merged(held.merged(), held.reached()).outrun(1, 2, 19) == (name(0).fragment,)
+    assert held.copy().outrun(1, 2, 19) == (name(0).fragment,)

@@ -38,7 +38,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Train a small Qwen3 on questions about the Python standard library with a syncer and real "
-        "Megatron islands on this machine's CPU, and report how it went. Needs no GPU and no network.",
+        "islands (Megatron or transformers) on this machine's CPU, and report how it went. Needs no GPU, no network.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -49,6 +49,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--islands", type=_bounded(ISLANDS_MIN, ISLANDS_MAX), default=2, help="number of islands (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--trainer",
+        choices=("megatron", "swift"),
+        default="megatron",
+        help="train with `megatron sft` or with `swift sft` (default: %(default)s)",
     )
     return parser.parse_args(argv)
 
@@ -66,7 +72,7 @@ def main(argv: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        report = run_quickstart(Options(options.out, options.steps, options.islands), say=_say)
+        report = run_quickstart(Options(options.out, options.steps, options.islands, options.trainer), say=_say)
     except DilocoError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr, flush=True)
         return error.exit_code

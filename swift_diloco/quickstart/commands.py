@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.quickstart.folder import RunFolder
@@ -30,12 +31,17 @@ OTHERS_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MAS
 """What a surrounding torchrun may have set, and a job of our own must not inherit."""
 
 
+Trainer = Literal["megatron", "swift"]
+"""Which of ms-swift's commands trains: Megatron on the CPU platform, or transformers."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How the jobs train: tuned so that all of it takes two minutes on two cores and the loss falls clearly."""
 
     steps: int
     islands: int = 2
+    trainer: Trainer = "megatron"
     batch: int = 16
     learning_rate: float = 3e-3
     sync_every_steps: int = 12
@@ -44,12 +50,12 @@ class Recipe:
     """Steps made while a merge is under way count: on a busy machine that is up to 25, which overwrite would lose."""
 
 
-def megatron_program() -> str:
-    """Path of ms-swift's `megatron` command, of this very Python's environment if it has one."""
-    beside = Path(sys.executable).with_name("megatron")
-    found = str(beside) if beside.exists() else shutil.which("megatron")
+def trainer_program(trainer: Trainer) -> str:
+    """Path of ms-swift's `megatron` or `swift` command, of this very Python's environment if it has one."""
+    beside = Path(sys.executable).with_name(trainer)
+    found = str(beside) if beside.exists() else shutil.which(trainer)
     if found is None:
-        raise UserError("ms-swift's `megatron` command is not installed; run: pip install 'swift-diloco[cpu]'")
+        raise UserError(f"ms-swift's `{trainer}` command is not installed; run: pip install 'swift-diloco[cpu]'")
     return found
 
 
@@ -60,16 +66,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def job_variables() -> dict[str, str]:
+def job_variables(trainer: Trainer) -> dict[str, str]:
     """What a job has in its environment beyond what the user's shell has: one rank, one thread, no network."""
-    return {
-        "NPROC_PER_NODE": "1",
-        "MASTER_PORT": str(free_port()),
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "YETO_DILOCO_PLATFORM": "cpu",
-    }
+    common = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if trainer == "swift":  # one process, without torchrun; it needs no CPU platform
+        return common
+    return {"NPROC_PER_NODE": "1", "MASTER_PORT": str(free_port()), **common, "YETO_DILOCO_PLATFORM": "cpu"}
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
@@ -93,19 +95,39 @@ def training_flags(folder: RunFolder, recipe: Recipe, shard: int, job: str) -> l
         "max_length": SEQUENCE_TOKENS,
         "dataloader_num_workers": 0,
         "tuner_type": "full",
+        "logging_steps": 1,
+        "output_dir": folder.output(job),
+        "add_version": "false",
+        "save_steps": recipe.steps,
+        **(_swift_flags(recipe) if recipe.trainer == "swift" else _megatron_flags(recipe)),
+    }
+    return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+
+
+def _megatron_flags(recipe: Recipe) -> dict[str, object]:
+    return {
         "finetune": "true",
         "train_iters": recipe.steps,
         "micro_batch_size": recipe.batch,
         "global_batch_size": recipe.batch,
         "lr": recipe.learning_rate,
-        "logging_steps": 1,
-        "output_dir": folder.output(job),
-        "add_version": "false",
-        "save_steps": recipe.steps,
         "save_safetensors": "true",
         "no_save_optim": "true",
     }
-    return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+
+
+def _swift_flags(recipe: Recipe) -> dict[str, object]:
+    return {
+        "max_steps": recipe.steps,
+        "per_device_train_batch_size": recipe.batch,
+        "gradient_accumulation_steps": 1,
+        "gradient_checkpointing": "false",
+        "learning_rate": recipe.learning_rate,
+        "torch_dtype": "float32",
+        "use_cpu": "true",
+        "save_only_model": "true",
+        "report_to": "none",
+    }
 
 
 def syncer_arguments(recipe: Recipe) -> str:
@@ -143,19 +165,19 @@ def island_command(folder: RunFolder, recipe: Recipe, island: int, syncer: str) 
     """One island; `syncer` is `embedded` or the address of the one that runs already."""
     name = island_name(island)
     words = training_flags(folder, recipe, island, name) + diloco_flags(folder, recipe, island, syncer)
-    return _command(folder, name, words)
+    return _command(folder, recipe, name, words)
 
 
 def alone_command(folder: RunFolder, recipe: Recipe) -> Command:
     """Island 0's data and number of steps, without the others and without the plugin."""
-    return _command(folder, ALONE, training_flags(folder, recipe, 0, ALONE))
+    return _command(folder, recipe, ALONE, training_flags(folder, recipe, 0, ALONE))
 
 
-def _command(folder: RunFolder, name: str, words: list[str]) -> Command:
+def _command(folder: RunFolder, recipe: Recipe, name: str, words: list[str]) -> Command:
     return Command(
         name=name,
-        argv=(megatron_program(), "sft", *words),
+        argv=(trainer_program(recipe.trainer), "sft", *words),
         log=folder.log(name),
-        variables=job_variables(),
+        variables=job_variables(recipe.trainer),
         base=inherited(os.environ),
     )

@@ -27,7 +27,8 @@ def parse_points(rows: Iterable[Row]) -> list[Point]:
     """The training steps among the rows of a log."""
     points = []
     for row in rows:
-        step, _, _total = str(row.get("iteration", "")).partition("/")
+        # `megatron sft` writes the one name, `swift sft` the other: "12/240".
+        step, _, _total = str(row.get("iteration") or row.get("global_step/max_steps", "")).partition("/")
         if step.isdigit() and isinstance(row.get("loss"), int | float):
             points.append(Point(int(step), float(row["loss"])))
     return points

@@ -40,6 +40,7 @@ class Options:
     out: Path
     steps: int
     islands: int
+    trainer: commands.Trainer = "megatron"
 
 
 @dataclass
@@ -162,10 +163,10 @@ def _prepare(folder: RunFolder, islands: int) -> tuple[corpus.Corpus, int]:
 
 def run_quickstart(options: Options, say: Callable[[str], None]) -> report.Report:
     """Do all of it; raises when something cannot be done, returns the judged report otherwise."""
-    commands.megatron_program()  # a missing ms-swift is told before anything is written
+    commands.trainer_program(options.trainer)  # a missing ms-swift is told before anything is written
     folder, lock = claim(options.out)
     with lock, Display() as display:
-        run = _Run(folder, commands.Recipe(options.steps, options.islands), display)
+        run = _Run(folder, commands.Recipe(options.steps, options.islands, options.trainer), display)
         data, parameters = _prepare(folder, options.islands)
         say(f"data: {data.size} questions about the Python standard library, {len(data.held_out)} of them held out")
         before = evaluate.held_out_loss(folder.model, corpus.read_jsonl(folder.held_out))

@@ -42,7 +42,7 @@ def main(folder: str, argv: list[str]) -> int:
     """Put the fakes in place and run the real command."""
     program = megatron(Path(folder))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commands, "megatron_program", lambda: str(program))
+        patch.setattr(commands, "trainer_program", lambda trainer: str(program))
         patch.setattr(run, "_prepare", prepare)
         patch.setattr(run, "SYNCER_EXIT_LIMIT_S", 5.0 if "patient" in argv else 0.5)
         patch.setattr(evaluate, "held_out_loss", held_out_loss)

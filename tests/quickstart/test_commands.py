@@ -19,7 +19,7 @@ RECIPE = Recipe(steps=40, islands=3)
 
 @pytest.fixture(autouse=True)
 def megatron(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "megatron_program", lambda: "/bin/megatron")
+    monkeypatch.setattr(commands, "trainer_program", lambda trainer: f"/bin/{trainer}")
 
 
 def flags(argv: tuple[str, ...]) -> dict[str, str]:
@@ -55,13 +55,27 @@ def test_the_island_alone_differs_only_in_the_plugin_and_the_output() -> None:
     assert alone["--train_iters"] == "40"
 
 
+def test_the_transformers_trainer_gets_its_own_names_of_the_same_recipe() -> None:
+    recipe = Recipe(steps=40, islands=3, trainer="swift")
+    command = commands.island_command(FOLDER, recipe, 0, "embedded")
+    island = flags(command.argv)
+    assert command.argv[:2] == ("/bin/swift", "sft")
+    assert (island["--max_steps"], island["--save_steps"], island["--use_cpu"]) == ("40", "40", "true")
+    assert island["--per_device_train_batch_size"] == str(recipe.batch)
+    assert island["--learning_rate"] == str(recipe.learning_rate)
+    assert "NPROC_PER_NODE" not in command.variables and "YETO_DILOCO_PLATFORM" not in command.variables
+    alone = flags(commands.alone_command(FOLDER, recipe).argv)
+    differing = {name for name in island.keys() | alone.keys() if island.get(name) != alone.get(name)}
+    assert {name for name in differing if not name.startswith("--diloco_")} == {"--plugin", "--output_dir"}
+
+
 def test_a_surrounding_job_is_not_inherited() -> None:
     environ = {"PATH": "/bin", "RANK": "3", "WORLD_SIZE": "8", "YETO_DILOCO_HEARTBEAT_S": "1"}
     assert commands.inherited(environ) == {"PATH": "/bin"}
 
 
 def test_every_job_gets_a_port_of_its_own_and_the_cpu() -> None:
-    one, other = commands.job_variables(), commands.job_variables()
+    one, other = commands.job_variables("megatron"), commands.job_variables("megatron")
     assert one["YETO_DILOCO_PLATFORM"] == "cpu" and one["HF_HUB_OFFLINE"] == "1"
     assert one["MASTER_PORT"] != other["MASTER_PORT"]
 
@@ -71,4 +85,4 @@ def test_a_missing_trainer_says_what_to_install(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"pip install 'swift-diloco\[cpu\]'"):
-        commands.megatron_program()
+        commands.trainer_program("megatron")

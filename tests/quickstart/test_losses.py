@@ -19,3 +19,8 @@ def test_the_curve_is_what_was_logged_without_the_summary(tmp_path: Path) -> Non
 def test_rows_without_step_or_loss_are_passed_over() -> None:
     rows: list[samples.Row] = [{"eval_loss": 1.0, "iteration": "3/9"}, {"loss": 2.0}, {"loss": 1.5, "iteration": "4/9"}]
     assert losses.parse_points(rows) == [losses.Point(4, 1.5)]
+
+
+def test_the_log_of_the_transformers_trainer_is_read_too() -> None:
+    rows: list[samples.Row] = [{"loss": 1.5, "global_step/max_steps": "4/9"}, {"train_loss": 1.2, "epoch": 1.0}]
+    assert losses.parse_points(rows) == [losses.Point(4, 1.5)]

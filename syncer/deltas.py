@@ -1,6 +1,6 @@
 """Deltas as the syncer keeps them until they are merged: flat float32, or still encoded as they travelled.
 
-An encoded delta is a fraction of the fragment, and is decoded tensor by tensor while it is merged, so that the memory
+An encoded delta is a fraction of the fragment, and is decoded part by part while it is merged, so that the memory
 of a round is its members' encoded deltas and not their float32. Knows streams, encodings and arrays, and nothing of
 islands, rounds or messages.
 
@@ -9,10 +9,9 @@ Invariants: a chunk is written once, whole, to its own place; `read` gives the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -21,13 +20,9 @@ from numpy.typing import NDArray
 from swift_diloco.core import codec
 from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding
 from swift_diloco.core.frames import Buffer
-from swift_diloco.core.merge import Contribution, MergeOutcome, MergePlan, TensorSlot, merge_and_step_fragment
-from swift_diloco.core.outer import OuterState, run_all
+from swift_diloco.core.layout import Box, Index
 from swift_diloco.core.pieces import FragmentStream
 from syncer.buffers import ValueBuffers
-
-SCRATCH_BYTES = 64 * 1024 * 1024
-"""Decoded floats of all contributions together that a merge has at a time; one tensor of each at least."""
 
 F32_BYTES = 4
 
@@ -74,8 +69,14 @@ class _Part:
 
     stream: FragmentStream
     payload: NDArray[np.uint8]
-    ranges: Mapping[int, tuple[int, int]]
-    """Stream range of each tensor, by its number in the layout."""
+    boxes: Mapping[int, Sequence[tuple[int, Box]]]
+    """Boxes of each tensor, by its number in the layout, with the place in the stream where each begins."""
+
+    def range(self, tensor: int) -> tuple[int, int]:
+        """The stream range of a tensor."""
+        boxes = self.boxes[tensor]
+        (first, _), (last, box) = boxes[0], boxes[-1]
+        return first, last + box.elements
 
 
 class EncodedDelta:
@@ -98,7 +99,7 @@ class EncodedDelta:
         self._parts: dict[int, _Part] = {}
         begin = 0
         for rank, stream in streams.items():
-            self._parts[rank] = _Part(stream, storage[begin : begin + sizes[rank]], stream.tensor_ranges())
+            self._parts[rank] = _Part(stream, storage[begin : begin + sizes[rank]], stream.tensor_boxes())
             begin += sizes[rank]
 
     def put(self, rank: int, index: int, payload: Buffer) -> None:
@@ -109,8 +110,25 @@ class EncodedDelta:
     def read(self, tensors: tuple[int, int], span: tuple[int, int], out: NDArray[np.float32]) -> None:
         wanted = self._tensors[slice(*tensors)]
         for part in self._parts.values():
-            for begin, end in _merged(part.ranges[tensor] for tensor in wanted if tensor in part.ranges):
+            for begin, end in _merged(part.range(tensor) for tensor in wanted if tensor in part.boxes):
                 self._decode(part, begin, end, out, span[0])
+
+    def row_elements(self, tensor: int) -> int:
+        """Elements of one row of one of the fragment's tensors."""
+        part = next(iter(self._parts.values()))
+        return row_elements(part.stream.tensor_shape(self._tensors[tensor]))
+
+    def read_rows(self, tensor: int, rows: tuple[int, int], out: NDArray[np.float32]) -> None:
+        """Write rows [first, last) of one of the fragment's tensors to `out`."""
+        number, (first, last) = self._tensors[tensor], rows
+        for part in self._parts.values():
+            base = part.stream.tensor_offset(number) + first * row_elements(part.stream.tensor_shape(number))
+            for begin, box in part.boxes.get(number, ()):
+                start, size = (box.start[0], box.shape[0]) if box.shape else (0, 1)
+                low, high = max(first, start), min(last, start + size)
+                if low < high:
+                    inner = row_elements(box.shape)
+                    self._decode(part, begin + (low - start) * inner, begin + (high - start) * inner, out, base)
 
     def flat(self, buffers: ValueBuffers) -> NDArray[np.float32]:
         """All of it as float32, in layout order."""
@@ -146,82 +164,12 @@ def stream_bytes(elements: int, encoding: Encoding) -> int:
     return sum(codec.encoded_bytes(codec.chunk_elements(elements, k), encoding) for k in chunks)
 
 
-@dataclass(frozen=True, eq=False)
-class Push:
-    """One contribution to a merge. `order` keeps the pushes of one island apart, the older one first."""
-
-    island: int
-    weight: float
-    delta: Delta
-    order: int = 0
+def row_elements(shape: Index) -> int:
+    """Elements of one row: all dimensions but the first."""
+    return prod(shape[1:])
 
 
-def merge_pushes(
-    plan: MergePlan, pushes: Sequence[Push], state: OuterState, out: OuterState, pool: ThreadPoolExecutor | None
-) -> MergeOutcome:
-    """Merge a fragment and take the outer step, as `merge_and_step_fragment` does and with the same bits, decoding
-    what is encoded some tensors at a time."""
-    pushes = [push for push in pushes if push.weight > 0]
-    if all(isinstance(push.delta, FlatDelta) for push in pushes):
-        given = [_contribution(push, push.delta.values) for push in pushes if isinstance(push.delta, FlatDelta)]
-        return merge_and_step_fragment(plan, given, state, out, pool)
-    outcomes = []
-    scratch = np.empty((0, 0), np.float32)
-    for tensors, span in _groups(plan.slots, SCRATCH_BYTES // F32_BYTES // len(pushes)):
-        low, high = span
-        if scratch.shape[1] < high - low:
-            scratch = np.empty((len(pushes), high - low), np.float32)
-        rows = [_row(push, span, room) for push, room in zip(pushes, scratch, strict=True)]
-        jobs = [(push, row) for push, row in zip(pushes, rows, strict=True) if not isinstance(push.delta, FlatDelta)]
-        _decode_all(jobs, tensors, span, pool)
-        slots = tuple(TensorSlot(s.offset - low, s.size, s.rule) for s in plan.slots[slice(*tensors)])
-        given = [_contribution(push, row) for push, row in zip(pushes, rows, strict=True)]
-        group = MergePlan(slots, plan.outer, plan.encoding)
-        outcomes.append(merge_and_step_fragment(group, given, _part(state, span), _part(out, span), pool))
-    offenders = sorted({island for outcome in outcomes for island in outcome.offenders})
-    return MergeOutcome(all(o.finite for o in outcomes), tuple(offenders), outcomes[0].total_weight)
-
-
-def _row(push: Push, span: tuple[int, int], room: NDArray[np.float32]) -> NDArray[np.float32]:
-    if isinstance(push.delta, FlatDelta):
-        return push.delta.values[slice(*span)]
-    return room[: span[1] - span[0]]
-
-
-def _decode_all(
-    jobs: Sequence[tuple[Push, NDArray[np.float32]]],
-    tensors: tuple[int, int],
-    span: tuple[int, int],
-    pool: ThreadPoolExecutor | None,
-) -> None:
-    def decode(push: Push, row: NDArray[np.float32]) -> None:
-        push.delta.read(tensors, span, row)
-
-    run_all(decode, jobs, pool)
-
-
-def _contribution(push: Push, delta: NDArray[np.float32]) -> Contribution:
-    return Contribution(push.island, push.weight, delta, base_version=push.order)
-
-
-def _part(state: OuterState, span: tuple[int, int]) -> OuterState:
-    part = slice(*span)
-    return OuterState(state.values[part], None if state.momentum is None else state.momentum[part])
-
-
-def _groups(slots: Sequence[TensorSlot], most: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Runs of tensors of up to `most` elements together, at least one tensor each: (tensors, elements) ranges."""
-    cuts, begin = [0], 0
-    for number, slot in enumerate(slots):
-        if number > cuts[-1] and slot.offset + slot.size - begin > most:
-            cuts.append(number)
-            begin = slot.offset
-    ends = [slot.offset + slot.size for slot in slots]
-    for first, last in pairwise([*cuts, len(slots)]):
-        yield (first, last), (slots[first].offset, ends[last - 1])
-
-
-def _merged(ranges: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Adjoining ranges as one."""
     result: list[tuple[int, int]] = []
     for begin, end in sorted(ranges):

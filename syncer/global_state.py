@@ -26,7 +26,7 @@ from swift_diloco.core.merge import MergeOutcome, MergePlan, MergeRule, slots_of
 from swift_diloco.core.messages import ValueName
 from swift_diloco.core.outer import OuterSettings, OuterState
 from syncer.buffers import ValueBuffers
-from syncer.deltas import Push, merge_pushes
+from syncer.merging import Push, merge_pushes
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,13 +37,13 @@ from swift_diloco.core.messages import (
 from syncer import events as ev
 from syncer.checkpoint import Store, Writer
 from syncer.complaints import Complaints
-from syncer.deltas import Push
 from syncer.endpoint import Arrived, Endpoint
 from syncer.events import Effect, Event, Peer
 from syncer.fetches import Fetches
 from syncer.gate import Gate
 from syncer.global_state import GlobalState, MergeResult, Value
 from syncer.links import Links
+from syncer.merging import Push
 from syncer.saver import Saver, restore
 from syncer.status import StatusFile
 from syncer.tape import Tape

@@ -25,13 +25,22 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swift_diloco.core import kernels
 from swift_diloco.core.codec import Encoding, is_finite
-from swift_diloco.core.outer import OuterSettings, OuterState, check_array, check_states, ranges_of, run_all
+from swift_diloco.core.outer import (
+    RANGE_ELEMENTS,
+    OuterSettings,
+    OuterState,
+    check_array,
+    check_states,
+    ranges_of,
+    run_all,
+)
 
 _RDA_THRESHOLDS = {Encoding.F32: 1e-6, Encoding.BF16: 1e-2, Encoding.INT8: 0.1, Encoding.Q4: 0.1}
 
@@ -177,19 +186,81 @@ def merge_and_step_fragment(
         for slot, coefficients in zip(plan.slots, per_slot, strict=True)
         for low, high in ranges_of(slot.offset, slot.offset + slot.size)
     ]
-    rates, values = plan.outer.rates, kernels.readonly(state.values)
+    step = _Step(plan.outer, state, out)
 
-    def step(coefficients: NDArray[np.float64], low: int, high: int) -> bool:
-        part = slice(low, high)
-        head = (table.addresses, coefficients, (low, high), rates)
-        if plan.outer.momentum == 0:
-            return kernels.merge_plain_range(*head, (values[part], out.values[part]))
+    def step_range(coefficients: NDArray[np.float64], low: int, high: int) -> bool:
+        return step.range(table.addresses, coefficients, low, high)
+
+    return table.outcome(all(run_all(step_range, jobs, pool)))
+
+
+def merge_and_step_tensor(
+    plan: MergePlan,
+    deltas: WindowedDeltas,
+    state: OuterState,
+    out: OuterState,
+    pool: ThreadPoolExecutor | None = None,
+) -> bool:
+    """The same for one tensor whose deltas are too large to be in memory at once, with the same bits: they are read
+    window by window, three times under rda. Whether every number written is finite."""
+    check_states(state, out, plan.outer)
+    _check_tiling(plan.slots, state.size)
+    (slot,) = plan.slots
+    assert deltas.window % RANGE_ELEMENTS == 0, "a window ends inside the range of a partial sum"
+    total = math.fsum(deltas.weights)
+    shares = kernels.readonly(np.array([weight / total for weight in deltas.weights], np.float64))
+    windows = [(low, min(low + deltas.window, slot.size)) for low in range(0, slot.size, deltas.window)]
+    coefficients = shares
+    if slot.rule is MergeRule.RDA and len(shares) > 1:
+        coefficients = _windowed_coefficients(deltas, windows, shares, rda_threshold(plan.encoding), pool)
+    step, finite = _Step(plan.outer, state, out), True
+    for window in windows:
+        addresses = deltas.load(*window)
+
+        def step_range(low: int, high: int, addresses: NDArray[np.int64] = addresses) -> bool:
+            return step.range(addresses, coefficients, low, high)
+
+        finite = all(run_all(step_range, ranges_of(*window), pool)) and finite
+    return finite
+
+
+class WindowedDeltas(Protocol):
+    """The deltas of one tensor that weigh, in the fixed order, some elements of each at a time."""
+
+    @property
+    def weights(self) -> Sequence[float]:
+        """All above 0."""
+        ...
+
+    @property
+    def window(self) -> int:
+        """Elements of a window: a multiple of RANGE_ELEMENTS."""
+        ...
+
+    def load(self, low: int, high: int) -> NDArray[np.int64]:
+        """Addresses such that element j of each delta, low ≤ j < high, lies 4·j bytes behind its address; they hold
+        until the next load."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """Takes the outer step of a range of elements from merged deltas."""
+
+    outer: OuterSettings
+    state: OuterState
+    out: OuterState
+
+    def range(self, addresses: NDArray[np.int64], coefficients: NDArray[np.float64], low: int, high: int) -> bool:
+        """Whether every number written is finite."""
+        state, out, part = self.state, self.out, slice(low, high)
+        head = (addresses, coefficients, (low, high), self.outer.rates)
+        values = kernels.readonly(state.values[part])
+        if self.outer.momentum == 0:
+            return kernels.merge_plain_range(*head, (values, out.values[part]))
         assert state.momentum is not None and out.momentum is not None
         momentum = kernels.readonly(state.momentum[part])
-        arrays = (values[part], momentum, out.values[part], out.momentum[part])
-        return kernels.merge_momentum_range(*head, arrays)
-
-    return table.outcome(all(run_all(step, jobs, pool)))
+        return kernels.merge_momentum_range(*head, (values, momentum, out.values[part], out.momentum[part]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,12 +340,54 @@ def _coefficients(
     result = [table.shares] * len(slots)
     for number in rda:
         u = math.sqrt(math.fsum(next(parts) for _ in ranges[number]))
-        # `not >=`: a length that is not a number takes the plain path too, where the sum shows it.
-        if not u >= threshold:
-            continue
-        radius = math.fsum(table.shares * lengths[number])
-        result[number] = kernels.readonly(directions[number] * (radius / u))
+        result[number] = _radial(table.shares, lengths[number], directions[number], u, threshold)
     return result
+
+
+def _windowed_coefficients(
+    deltas: WindowedDeltas,
+    windows: Sequence[tuple[int, int]],
+    shares: NDArray[np.float64],
+    threshold: float,
+    pool: ThreadPoolExecutor | None,
+) -> NDArray[np.float64]:
+    """`_coefficients` of one rda tensor, window by window."""
+    squares: list[list[float]] = []
+    for window in windows:
+        addresses = deltas.load(*window)
+
+        def squared_lengths(low: int, high: int, addresses: NDArray[np.int64] = addresses) -> list[float]:
+            result = np.empty(len(shares))
+            kernels.squared_norms(addresses, low, high, result)
+            return result.tolist()
+
+        squares += run_all(squared_lengths, ranges_of(*window), pool)
+    lengths = np.array([math.sqrt(math.fsum(column)) for column in zip(*squares, strict=True)])
+    directions = _per_length(shares, lengths)
+    parts: list[float] = []
+    for window in windows:
+        addresses = deltas.load(*window)
+
+        def squared_direction(low: int, high: int, addresses: NDArray[np.int64] = addresses) -> float:
+            return kernels.squared_norm_of_sum(addresses, directions, low, high)
+
+        parts += run_all(squared_direction, ranges_of(*window), pool)
+    return _radial(shares, lengths, directions, math.sqrt(math.fsum(parts)), threshold)
+
+
+def _radial(
+    shares: NDArray[np.float64],
+    lengths: NDArray[np.float64],
+    directions: NDArray[np.float64],
+    u: float,
+    threshold: float,
+) -> NDArray[np.float64]:
+    """The coefficients of radial-directional averaging, or those of avg where |u| is below the threshold."""
+    # `not >=`: a length that is not a number takes the plain path too, where the sum shows it.
+    if not u >= threshold:
+        return shares
+    radius = math.fsum(shares * lengths)
+    return kernels.readonly(directions * (radius / u))
 
 
 def _per_length(shares: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -59,15 +59,22 @@ class FragmentStream:
         for position, box in self._spans(begin, begin + values.size):
             self._view(flat, box, base)[...] = values[position : position + box.elements].reshape(box.shape)
 
-    def tensor_ranges(self) -> dict[int, tuple[int, int]]:
-        """The stream range of each tensor of which the rank owns something."""
-        ranges: dict[int, tuple[int, int]] = {}
+    def tensor_boxes(self) -> dict[int, list[tuple[int, Box]]]:
+        """The rank's boxes of each tensor, with the place in the stream where each begins."""
+        boxes: dict[int, list[tuple[int, Box]]] = {}
         position = 0
         for box in self._pieces.fragment_boxes(self.fragment):
-            begin, _ = ranges.get(box.tensor, (position, position))
+            boxes.setdefault(box.tensor, []).append((position, box))
             position += box.elements
-            ranges[box.tensor] = (begin, position)
-        return ranges
+        return boxes
+
+    def tensor_offset(self, tensor: int) -> int:
+        """Where a tensor of the fragment begins in its flat values."""
+        return self._offsets[tensor]
+
+    def tensor_shape(self, tensor: int) -> Index:
+        """The global shape of a tensor."""
+        return self._pieces.layout.tensors[tensor].shape
 
     def _check(self, begin: int, end: int) -> None:
         if not 0 <= begin <= end <= self.elements:
@@ -90,14 +97,21 @@ class FragmentStream:
         return None if start is None else slice(start, start + end - begin)
 
     def _shape(self, box: Box) -> Index:
-        return self._pieces.layout.tensors[box.tensor].shape
+        return self.tensor_shape(box.tensor)
 
     def _view(self, flat: Array, box: Box, base: int = 0) -> Array:
-        """The elements of a box as an N-d view of the flat values, which begin at element `base`."""
+        """The elements of a box as an N-d view of the flat values, which begin at element `base`: between tensors, or
+        between two rows of this one."""
         shape, offset = self._shape(box), self._offsets[box.tensor] - base
+        start = box.start
+        if offset < 0 or offset + prod(shape) > flat.size:
+            row = prod(shape[1:])
+            skipped, offset = max(0, -offset) // row, max(0, offset)
+            rows = min(shape[0] - skipped, (flat.size - offset) // row)
+            shape, start = (rows, *shape[1:]), (start[0] - skipped, *start[1:])
         tensor = flat[offset : offset + prod(shape)].reshape(shape)
         # The ellipsis makes it a view also of a tensor without dimensions.
-        where: tuple[Any, ...] = tuple(slice(s, s + n) for s, n in zip(box.start, box.shape, strict=True))
+        where: tuple[Any, ...] = tuple(slice(s, s + n) for s, n in zip(start, box.shape, strict=True))
         view: Array = tensor[(*where, ...)]
         return view
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import syncer.deltas as deltas
+import syncer.merging as merging
 from swift_diloco.core import codec
 from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding
 from swift_diloco.core.layout import PieceMap, TensorSpec, make_layout, plan_fragments
 from swift_diloco.core.merge import Contribution, MergePlan, MergeRule, merge_and_step_fragment, slots_of
-from swift_diloco.core.outer import OuterSettings, OuterState
+from swift_diloco.core.outer import RANGE_ELEMENTS, OuterSettings, OuterState
 from swift_diloco.core.pieces import FragmentStream
 from syncer.buffers import ValueBuffers
-from syncer.deltas import EncodedDelta, FlatDelta, Push, merge_pushes
+from syncer.deltas import EncodedDelta, FlatDelta
+from syncer.merging import Push, merge_pushes
 from tests.syncer.served import column_cut
 
 Floats = NDArray[np.float32]
@@ -25,7 +27,8 @@ LAYOUT = make_layout(
         TensorSpec("a", (700, 500), "avg"),
         TensorSpec("b", (64, 40), "rda"),
         TensorSpec("c", (64,), "rda"),
-        TensorSpec("d", (1024, 300), "rda"),
+        TensorSpec("d", (4500, 300), "rda"),
+        TensorSpec("e", (3, 500_000), "avg"),
     ]
 )
 FRAGMENTS = plan_fragments(LAYOUT, 1, "binpack")
@@ -64,12 +67,12 @@ def test_flat_is_what_was_pushed(encoding: Encoding) -> None:
     assert delta.nbytes < 0.51 * 4 * SIZE
 
 
-@pytest.mark.parametrize("scratch_bytes", [4, 1 << 20, 1 << 30])
+@pytest.mark.parametrize("scratch_bytes", [4, 9 << 20, 1 << 30])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_merging_encoded_deltas_gives_the_bits_of_decoding_them_first(
     monkeypatch: pytest.MonkeyPatch, scratch_bytes: int, momentum: float
 ) -> None:
-    monkeypatch.setattr(deltas, "SCRATCH_BYTES", scratch_bytes)
+    monkeypatch.setattr(merging, "SCRATCH_BYTES", scratch_bytes)
     plan = MergePlan(SLOTS, OuterSettings(0.7, momentum, momentum > 0), Encoding.INT8)
     one, one_flat = encoded(floats(2), Encoding.INT8)
     two = floats(3)
@@ -91,14 +94,35 @@ def test_merging_encoded_deltas_gives_the_bits_of_decoding_them_first(
     assert not momentum or (results[0].momentum == results[1].momentum).all()
 
 
+@pytest.mark.parametrize("scratch_bytes", [4, 1 << 30])
 @pytest.mark.parametrize("encoding", LOSSY)
-def test_an_encoded_delta_that_is_not_finite_names_its_island(encoding: Encoding) -> None:
+def test_an_encoded_delta_that_is_not_finite_names_its_island(
+    monkeypatch: pytest.MonkeyPatch, encoding: Encoding, scratch_bytes: int
+) -> None:
+    monkeypatch.setattr(merging, "SCRATCH_BYTES", scratch_bytes)
     bad = floats(6)
     bad[SIZE // 2] = np.inf
     pushes = [Push(3, 1.0, encoded(bad, encoding)[0]), Push(4, 1.0, encoded(floats(7), encoding)[0])]
     out = OuterState(np.empty(SIZE, np.float32))
     outcome = merge_pushes(MergePlan(SLOTS, OuterSettings(1.0)), pushes, OuterState(floats(8)), out, None)
     assert outcome.void and outcome.offenders == (3,)
+
+
+def test_a_large_tensor_is_merged_within_the_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six islands' deltas of 12 MB each, decoded within a window of 4 MiB and some rows each."""
+    monkeypatch.setattr(merging, "SCRATCH_BYTES", 1 << 20)
+    pushes = [Push(i, 1.0, encoded(floats(i), Encoding.Q4)[0]) for i in range(6)]
+    out, state = OuterState(np.empty(SIZE, np.float32)), OuterState(floats(8))
+    plan = MergePlan(SLOTS, OuterSettings(1.0), Encoding.Q4)
+    merge_pushes(plan, pushes, state, out, None)
+    tracemalloc.start()
+    try:
+        merge_pushes(plan, pushes, state, out, None)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    window = 4 * (RANGE_ELEMENTS + 2 * 500_000)
+    assert peak < 6 * window + (4 << 20) < 6 * 4 * SIZE
 
 
 def test_all_weights_zero_take_no_step() -> None:

@@ -12,8 +12,9 @@ from swift_diloco.core.digest import fragment_digest
 from swift_diloco.core.layout import FragmentPlan, TensorSpec, make_layout
 from swift_diloco.core.messages import ValueName
 from swift_diloco.core.outer import OuterSettings
-from syncer.deltas import FlatDelta, Push
+from syncer.deltas import FlatDelta
 from syncer.global_state import GlobalState
+from syncer.merging import Push
 
 LAYOUT = make_layout([TensorSpec("a", (2, 3), "rda"), TensorSpec("b", (4,), "avg")])
 PLAN = FragmentPlan(((0,), (1,)))

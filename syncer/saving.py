@@ -114,7 +114,7 @@ class Saving:
 
     def not_final(self) -> None:
         """Training goes on after all: a checkpoint that says otherwise is replaced."""
-        if self._last is not None and self._last.final:
+        if any(saved is not None and saved.final for saved in (self._last, self._running)):
             self._state.checkpoint_wanted = True
 
     def consider(self) -> None:

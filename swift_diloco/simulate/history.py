@@ -66,6 +66,16 @@ class History:
         """The syncer goes on after outer step `step`, whatever it had done since."""
         self.merged = [each for each in self.merged if each.t <= step]
 
+    def stopped(self, *, well: bool) -> None:
+        """The syncer ended as it was told to: all it had committed is promised, if it says that it ended well."""
+        steps = [0]
+        for event, fields in self.tape:
+            if event in ("init", "resumed"):
+                steps = [step for step in steps if step <= int(str(fields.get("t", 0)))]
+            elif event == "commit":
+                steps.append(int(str(fields["t"])))
+        self.durable = max(self.durable, *steps) if well else self.durable
+
     def lines(self, event: str) -> list[Fields]:
         """Tape lines of one kind."""
         return [fields for kind, fields in self.tape if kind == event]

@@ -51,8 +51,11 @@ class Kind(Enum):
     CRASH = "crash"
     """The syncer dies in the middle of performing effects and is back after `seconds`, from its checkpoint."""
 
+    STOP = "stop"
+    """The syncer is told to stop (SIGTERM); `seconds` after it has ended it is started again."""
 
-SYNCER_KINDS = (Kind.CRASH, Kind.DISK_FULL, Kind.DISK_SLOW)
+
+SYNCER_KINDS = (Kind.CRASH, Kind.STOP, Kind.DISK_FULL, Kind.DISK_SLOW)
 ISLAND_KINDS = tuple(kind for kind in Kind if kind not in SYNCER_KINDS)
 
 

@@ -86,6 +86,9 @@ class Run:
         match fault.kind:
             case Kind.CRASH:
                 self.syncer.crash(fault.effects, fault.seconds)
+            case Kind.STOP:
+                self.world.note(fault.kind.value)
+                self.syncer.stop(fault.seconds)
             case Kind.DISK_FULL:
                 self.syncer.disk.full += 1
             case _:

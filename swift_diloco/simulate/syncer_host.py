@@ -46,6 +46,7 @@ from syncer.events import (
     Received,
     RegisterRank,
     Send,
+    StopRequested,
     TimePassed,
     UploadCompleted,
     UploadFailed,
@@ -70,6 +71,8 @@ class SyncerHost:
         self._crash_in: int | None = None
         """Effects that are still performed before the process dies."""
         self._crash_s = 0.0
+        self._stop_s: float | None = None
+        """How long after a graceful stop the process is started again."""
         self._backlog: list[tuple[str, IslandMessage]] = []
         """What was sent while nobody listened: ZeroMQ delivers it to the next process."""
         self.crashed: Callable[[], None] = lambda: None
@@ -165,8 +168,12 @@ class SyncerHost:
                 self.history.tape.append((event, fields))
             case Log(level, text):
                 self.world.say(f"syncer {level}: {text}")
-            case Exit():
-                self.exit = effect
+            case Exit(code, reason):
+                if self._stop_s is not None and reason.startswith("told to stop"):
+                    self.history.stopped(well=code == 0)
+                    self._end_process(self._stop_s)
+                else:
+                    self.exit = effect
             case AdoptLayout(layout, plan):
                 self._shape = (layout, plan)
             case AnnounceAll():
@@ -324,7 +331,15 @@ class SyncerHost:
 
     def _die(self) -> None:
         self.world.note("crash")
-        self.down, self._crash_in = True, None
+        self._end_process(self._crash_s)
+
+    def stop(self, seconds: float) -> None:
+        """The process is told to stop, and started again after it has ended."""
+        self._stop_s = seconds
+        self.take(StopRequested())
+
+    def _end_process(self, back_after_s: float) -> None:
+        self.down, self._crash_in, self._stop_s = True, None, None
         for upload in list(self.uploads):
             self._end(upload)
         self._life += 1
@@ -332,7 +347,7 @@ class SyncerHost:
         self.generations.clear()
         self.links.clear()
         self._wakeup = float("inf")
-        self.world.after(self._crash_s, self._revive)
+        self.world.after(back_after_s, self._revive)
         self.crashed()
 
     def _revive(self) -> None:

@@ -15,6 +15,12 @@ import msgspec
 
 from swift_diloco.core.settings import SyncerSettings
 
+LATE_S = 60.0
+"""Latest start of an island that joins a run that goes on."""
+
+VALUE_BYTES = 16
+"""Bytes of a fragment on the wire, where its size does not matter."""
+
 FAULTS_MAX = 8
 """Most faults of one seed: more and most worlds are only ever repaired, never trained in."""
 
@@ -129,7 +135,7 @@ def plan_of(seed: int, *, faults: bool, crashes: bool = False) -> Plan:
             step_s=round(random.uniform(0.5, 3.0), 3),
             ranks=random.choice([1, 1, 2, 3]),
             slow_rank=random.choice([1.0, 1.0, 3.0]),
-            start_s=round(random.uniform(0.0, 5.0), 3),
+            start_s=round(random.choice([5.0, 5.0, 5.0, LATE_S]) * random.random(), 3),
         )
         for _ in range(islands)
     )
@@ -186,6 +192,9 @@ def _settings_of(random: Random, islands: int, *, crashes: bool) -> SyncerSettin
         upload_grace_s=random.choice([0.0, 10.0]),
         outer_steps_max=random.choice([0, 0, 10]),
         max_base_lag=random.choice([0, 0, 2]),
+        late_carry=random.choice([True, True, False]),
+        late_discount=random.choice([1.0, 0.5, 0.0]),
+        carried_bytes_max=random.choice([4 << 30, 2 * VALUE_BYTES]),
         island_lease_s=20.0,
         reconnect_grace_s=random.choice([0.0, 5.0]),
     )

@@ -14,10 +14,10 @@ from swift_diloco.core.messages import IslandMessage, Published, RankWelcome, Re
 from swift_diloco.core.settings import SyncerSettings
 from swift_diloco.simulate.disk import Disk
 from swift_diloco.simulate.history import Delta, History, Merged
+from swift_diloco.simulate.plans import VALUE_BYTES
 from swift_diloco.simulate.syncer_parts import (
     PROGRESS_S,
     RETRY_S,
-    VALUE_BYTES,
     Generation,
     MakeBrain,
     Sender,

@@ -17,9 +17,6 @@ from syncer.coordinator import Coordinator
 PROGRESS_S = 1.0
 """How often a transfer tells of its progress."""
 
-VALUE_BYTES = 16
-"""Bytes of a fragment where its size does not matter."""
-
 RETRY_S = 0.25
 """How often a transfer that cannot go on looks again."""
 

@@ -5,6 +5,7 @@ Reads, never writes. Every mistake is one `UserError` that says what to give ins
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from swift_diloco.core.checkpoint_files import Intact, manifests, read_newest
@@ -44,6 +45,7 @@ def find_checkpoint(settings: SyncerSettings) -> Intact | None:
     if not settings.checkpoint_path:
         return None
     folder = Path(settings.checkpoint_path).absolute()
+    _refuse_unwritable(folder)
     if not settings.resume:
         if folder.is_dir() and manifests(folder):
             raise UserError(
@@ -54,3 +56,11 @@ def find_checkpoint(settings: SyncerSettings) -> Intact | None:
     intact = read_newest(folder)
     check_contract(intact.state, settings)
     return intact
+
+
+def _refuse_unwritable(folder: Path) -> None:
+    """Look, without making anything, whether checkpoints can be written there."""
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        what = "is no folder" if not nearest.is_dir() else "cannot be written to"
+        raise UserError(f"cannot write checkpoints to {folder}: {nearest} {what}; choose another --checkpoint-path")

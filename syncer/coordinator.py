@@ -54,7 +54,7 @@ from syncer.events import (
     UploadFailed,
     UploadProgressed,
 )
-from syncer.finish import LINGER, STOP, Finish, Halt
+from syncer.finish import AWAIT, LINGER, STOP, Finish, Halt
 from syncer.gathering import LAUNCH, ROUND, Gathering
 from syncer.initial import InitialCut
 from syncer.joining import LEASE, RECONNECT, Joining
@@ -113,8 +113,7 @@ class Coordinator:
         versions = [name.version for name in saved.values]
         state.tape("resumed", t=saved.step, run=saved.run, versions=versions, carried=carried)
         state.log("info", f"run {saved.run} goes on after outer step {saved.step}")
-        if state.final:
-            self._finish.resume()
+        self._finish.resume({island for island, _ in saved.merged})
         return state.effects
 
     def handle(self, event: Event, *, now: float) -> list[Effect]:
@@ -245,6 +244,7 @@ class Coordinator:
     def _joined(self, member: Member) -> None:
         """A generation became a member."""
         state = self._state
+        state.awaited.discard(member.island)
         if state.final:
             self._finish.tell(member)
             return
@@ -299,6 +299,8 @@ class Coordinator:
             self._joining.time_out(kind, owner)
         elif kind == ROUND:
             self._gathering.time_out(owner)
+        elif key == AWAIT:
+            self._finish.give_up_waiting()
         elif key == LINGER:
             self._finish.time_out()
         elif key == STOP:

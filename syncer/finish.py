@@ -2,6 +2,7 @@
 
 Knows nothing of how rounds gather. The last rounds are the P outer steps launched after every member was done: each
 fragment gets exactly one. A member that is not done (a restarted island) takes that back until the final cut is out.
+A resumed run waits for the islands of its former life to dial again: they may have learned what only they hold.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from syncer.rounds import UPLOAD_IDLE_S, Round, Stage
 from syncer.saving import Saving
 from syncer.state import State
 
+AWAIT = ("await", "")
 LINGER = ("linger", "")
 STOP = ("stop", "")
 
@@ -32,7 +34,7 @@ class Finish:
         state, roster = self._state, self._state.roster
         if state.values is None or state.final or state.stopping:
             return
-        all_done = roster.done == len(roster.members)
+        all_done = roster.done == len(roster.members) and not state.awaited
         if state.goal is None and all_done and state.enough:
             state.goal = state.launched + state.fragments
             state.log("info", f"every island is done: the last rounds are outer steps to {state.goal}")
@@ -55,11 +57,23 @@ class Finish:
         for member in state.roster.ordered():
             self.tell(member)
 
-    def resume(self) -> None:
-        """The run was finished when the syncer ended: the cut is out again for those who have not saved."""
+    def resume(self, islands: set[int]) -> None:
+        """The run goes on. These islands took part in it; those who saw only the syncer end will dial again."""
         state = self._state
+        if not state.final:
+            state.awaited = islands
+            state.deadlines.set(AWAIT, state.now + state.settings.island_lease_s)
+            return
+        # The cut is out again for those who have not saved.
         state.deadlines.set(LINGER, state.now + state.settings.final_linger_s)
         state.log("info", f"the run is finished: the final cut of outer step {state.committed} is served again")
+
+    def give_up_waiting(self) -> None:
+        """A lease has passed since the run was resumed."""
+        missing = sorted(self._state.awaited)
+        self._state.awaited.clear()
+        if missing:
+            self._state.log("warning", f"islands {missing} did not join again within a lease; the run goes on")
 
     def tell(self, member: Member) -> None:
         """Send the final cut to a member, which then owes its Saved."""

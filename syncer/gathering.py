@@ -58,7 +58,7 @@ class Gathering:
 
     def _may_launch(self) -> bool:
         state = self._state
-        if state.values is None or state.starting or state.stopping or state.final or not state.enough:
+        if state.values is None or state.starting or state.stopping or state.final or not state.enough or state.idle:
             return False
         last = state.settings.outer_steps_max if state.goal is None else state.goal
         return len(state.rounds) < state.pipeline and (last == 0 or state.launched < last)

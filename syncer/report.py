@@ -73,6 +73,8 @@ def waiting_for(state: State) -> str:
     if state.starting and state.saving:
         return f"{state.saving}, which comes before the first round"
     gathered = state.rounds.get(state.committed + 1)
+    if gathered is None and state.idle:
+        return f"{islands(sorted(state.awaited))} to join again after the restart of the syncer"
     if gathered is None:
         return state.saving or "the next launch"
     return _round(gathered, state.saving)

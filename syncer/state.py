@@ -56,6 +56,9 @@ class State:
     """The final cut."""
     unsaved: set[int] = field(default_factory=set)
     """Islands of the final cut that have not said Saved."""
+    awaited: set[int] = field(default_factory=set)
+    """Islands whose work is in a resumed run and that have not joined again; the run does not end without them while
+    their lease would last."""
     overrides: dict[str, int] = field(default_factory=dict)
     """Settings that an operator changed while the run went on; they outlive this process."""
     kept_out: dict[int, float] = field(default_factory=dict)
@@ -91,6 +94,11 @@ class State:
     def enough(self) -> bool:
         """Whether an outer step may be taken at all."""
         return len(self.roster.members) >= self.settings.min_islands
+
+    @property
+    def idle(self) -> bool:
+        """Whether everybody who is here is done, and others may still come back: there is nothing to ask for."""
+        return bool(self.awaited) and self.goal is None and self.roster.done == len(self.roster.members)
 
     @property
     def expected(self) -> int:

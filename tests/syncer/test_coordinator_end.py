@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from swift_diloco.core.layout import FragmentPlan
 from swift_diloco.core.messages import (
     BudgetReached,
     Dropped,
@@ -15,8 +16,10 @@ from swift_diloco.core.messages import (
     PullClosed,
     Saved,
     Stopping,
+    ValueName,
     Welcome,
 )
+from swift_diloco.core.saved import SavedState
 from syncer.events import DropUpload, Exit, Received, Send, StopRequested, WriteTape
 from tests.syncer.desk import SESSION, Desk, control, initial_names, messages
 
@@ -86,6 +89,48 @@ def test_the_finish_waits_for_min_islands() -> None:
     desk.done(0)
     desk.gone(1)
     assert desk.brain.status()["phase"] == "paused"
+
+
+def resumed_with_island_0_done(**settings: Any) -> Desk:
+    """A syncer that goes on after outer step 1 of islands 0 and 1. Island 0 is back, done, and has nothing to push."""
+    desk = Desk(**settings)
+    names = (ValueName(0, 1, "digest-1"), ValueName(1, 0, "digest-1-0"))
+    first = initial_names(2)
+    saved = SavedState(
+        run="run",
+        step=1,
+        fingerprint=desk.layout.fingerprint,
+        values=names,
+        history=((first[0], names[0]), (names[1],)),
+        merged=((0, (first[0],)), (1, (first[0],))),
+        contract={},
+    )
+    desk.effects += desk.brain.restore(saved, desk.layout, FragmentPlan(((0,), (1,))), now=0.0)
+    desk.join(0)
+    desk.done(0)
+    for t in (2, 3):
+        desk.empty(0, t)
+    return desk
+
+
+def test_a_resumed_run_does_not_end_before_its_islands_had_time_to_dial_again() -> None:
+    desk = resumed_with_island_0_done()
+    assert desk.pulled(0) == [(2, 1), (3, 1)] and desk.brain.status()["phase"] == "training"
+    assert desk.brain.waiting_for() == "island 1 to join again after the restart of the syncer"
+    desk.join(1)
+    assert desk.brain.status()["phase"] == "training" and desk.pulled(1) == [(4, 1), (5, 1)]
+    desk.done(1)
+    assert desk.brain.status()["phase"] == "finishing"
+
+
+def test_a_resumed_run_ends_without_an_island_that_does_not_dial_again_within_a_lease() -> None:
+    desk = resumed_with_island_0_done(island_lease_s=50.0)
+    desk.now = 40.0
+    desk.beat(0, 100)
+    desk.at(49.0)
+    assert desk.brain.status()["phase"] == "training"
+    desk.at(50.0)
+    assert desk.brain.status()["phase"] == "finishing" and desk.pulled(0)[2:] == [(4, 1), (5, 1)]
 
 
 def test_a_restarted_island_is_given_the_final_cut_and_nothing_else() -> None:

@@ -16,10 +16,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.presets import load_preset
 from swift_diloco.core.run_folder import LOG_FILE, living_address, living_pid
 from swift_diloco.core.settings import IslandSettings
 
@@ -33,6 +35,12 @@ PROGRESS_S = 5.0
 
 STOP_S = 15.0
 """How long a syncer that is told to stop may take before it is told again, which ends it at once."""
+
+CHECKPOINT_FOLDER = "checkpoint"
+"""Folder of the syncer's checkpoint in its run folder."""
+
+MANIFESTS = "manifest*.json"
+"""What a folder with a checkpoint has."""
 
 LOG_TAIL_BYTES = 2000
 """What is read of the syncer's log to tell why it ended."""
@@ -112,7 +120,33 @@ def syncer_command(run_dir: Path, settings: IslandSettings) -> list[str]:
     """The whole command line. `-P` keeps modules that lie in the working folder out of it."""
     preset = ["--preset", settings.preset] if settings.preset else []
     extra = shlex.split(settings.syncer_args)
-    return [sys.executable, "-P", "-m", "syncer", *preset, *extra, "--embedded", "--run-dir", str(run_dir)]
+    command = [sys.executable, "-P", "-m", "syncer", *preset, *extra, "--embedded", "--run-dir", str(run_dir)]
+    return command + checkpoint_flags(run_dir, settings, extra)
+
+
+def checkpoint_flags(run_dir: Path, settings: IslandSettings, extra: Sequence[str]) -> list[str]:
+    """Where the syncer's checkpoint lies, unless the user says it; and --resume when there is one.
+
+    A syncer that is started again in a run folder goes on with the run of that folder, whether the syncer crashed, the
+    machine did, or the job was stopped. A finished run is served again and does not begin anew: that takes another
+    folder, or removing this one's checkpoint.
+    """
+    given = _checkpoint_path(extra) or str(load_preset(settings.preset).syncer.get("checkpoint_path", ""))
+    folder = Path(given) if given else run_dir / CHECKPOINT_FOLDER
+    flags = [] if given else ["--checkpoint-path", str(folder)]
+    if any(folder.glob(MANIFESTS)) and not any(word.startswith("--resume") for word in extra):
+        log.info("the syncer goes on from the checkpoint in %s", folder)
+        flags.append("--resume")
+    return flags
+
+
+def _checkpoint_path(words: Sequence[str]) -> str:
+    """What --checkpoint-path is in a command line; empty when it is not there."""
+    for word, following in pairwise([*words, ""]):
+        name, equals, value = word.partition("=")
+        if name == "--checkpoint-path":
+            return value if equals else following
+    return ""
 
 
 def syncer_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ import pytest
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.run_folder import living_address, living_pid
 from swift_diloco.core.settings import IslandSettings
-from swift_diloco.embedded import start_or_find, stop, syncer_command, syncer_environment
+from swift_diloco.embedded import checkpoint_flags, start_or_find, stop, syncer_command, syncer_environment
 
 SETTINGS = msgspec.convert({"syncer_args": "--bind tcp://127.0.0.1:0 --min-islands 2"}, IslandSettings)
 
@@ -23,7 +23,7 @@ START_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from swift_diloco.core.settings import IslandSettings
-from swift_diloco.embedded import start_or_find
+from swift_diloco.embedded import checkpoint_flags, start_or_find
 print(start_or_find(Path(sys.argv[1]), IslandSettings(syncer_args="--bind tcp://127.0.0.1:0")), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -56,8 +56,23 @@ def test_environment_of_a_rank_stays_with_the_rank() -> None:
 def test_command_line_has_the_preset_the_users_flags_and_the_run_folder() -> None:
     settings = IslandSettings(preset="finetune", syncer_args="--tape 'a b.jsonl'")
     assert syncer_command(Path("/run"), settings)[1:] == [
-        *("-P", "-m", "syncer", "--preset", "finetune", "--tape", "a b.jsonl", "--embedded", "--run-dir", "/run")
+        *("-P", "-m", "syncer", "--preset", "finetune", "--tape", "a b.jsonl", "--embedded", "--run-dir", "/run"),
+        *("--checkpoint-path", "/run/checkpoint"),
     ]
+
+
+@pytest.mark.parametrize("words", ["--checkpoint-path {}", "--checkpoint-path={}", ""])
+def test_a_syncer_started_again_goes_on_from_the_checkpoint_of_its_run_folder(tmp_path: Path, words: str) -> None:
+    folder = tmp_path / "own" if words else tmp_path / "checkpoint"
+    settings = IslandSettings(syncer_args=words.format(folder))
+    own = [] if words else ["--checkpoint-path", str(folder)]
+    extra = settings.syncer_args.split()
+    assert checkpoint_flags(tmp_path, settings, extra) == own
+    folder.mkdir()
+    assert checkpoint_flags(tmp_path, settings, extra) == own
+    (folder / "manifest.json").write_text("{}")
+    assert checkpoint_flags(tmp_path, settings, extra) == [*own, "--resume"]
+    assert checkpoint_flags(tmp_path, settings, [*extra, "--resume"]) == own
 
 
 def test_stopping_where_no_syncer_lives_is_done_at_once(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from swift_diloco.audit.auditing import audit
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.hf.jobs import Job, logged, run_islands, weights
 from tests.hf.test_real_islands import PAIR, wait_for_record
-from tests.trainer.forkserver import ForkServer
+from tests.trainer.forkserver import ForkServer, free_port
 from tests.trainer.tiny import TinyProject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -111,6 +112,8 @@ def test_a_two_rank_island_parks_as_one_until_the_other_island_is_back(
         staying.wait().check()
         assert syncer.wait() == 0
         check_tape(syncer.tape(), min_islands=2)
+    report = audit(tmp_path / "run" / "tape.jsonl")
+    assert report.ok, report.violations
     assert "resuming from the record" in text
     assert "cannot be used" not in text
     assert "the pause is over" in staying.text()
@@ -139,3 +142,26 @@ def wait_until(done: Callable[[], bool], within_s: float = 60.0) -> None:
     while not done():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
+
+
+def test_islands_outlive_the_syncer_which_resumes_from_its_checkpoint(
+    swift_server: ForkServer, project: TinyProject, tmp_path: Path
+) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    flags = {"max_steps": 60, "save_steps": 60}
+    kept = ("--bind", address, "--checkpoint-path", str(tmp_path / "kept"), "--durable-publish")
+    with SyncerProcess(tmp_path / "run", *PAIR, *kept) as syncer:
+        assert syncer.address == address
+        jobs = [Job(project, tmp_path / "out0", flags), Job(project, tmp_path / "out1", {**flags, "data_seed": 7})]
+        running = [job.start(swift_server, island, address) for island, job in enumerate(jobs)]
+        wait_until(lambda: len(syncer.events("commit")) >= 3)
+        syncer.process.kill()
+    with SyncerProcess(tmp_path / "run", *PAIR, *kept, "--resume") as syncer:
+        for job in running:
+            job.wait().check()
+        assert syncer.wait() == 0
+        assert len(syncer.events("resumed")) == 1
+    # A commit on the tape may be taken again when the syncer died before it could be published.
+    report = audit(tmp_path / "run" / "tape.jsonl")
+    assert report.ok, report.violations
+    assert weights(tmp_path / "out0", step=60) == weights(tmp_path / "out1", step=60)

@@ -22,7 +22,8 @@ PAIR = (*FAST, "--expected-islands", "2", "--min-islands", "2", "--quorum", "2")
 def test_two_islands_end_with_equal_exports_bit_for_bit(
     swift_server: ForkServer, project: TinyProject, tmp_path: Path
 ) -> None:
-    jobs = [Job(project, tmp_path / "out0"), Job(project, tmp_path / "out1", {"data_seed": 7})]
+    watched = {"report_to": "tensorboard", "logging_dir": tmp_path / "board"}
+    jobs = [Job(project, tmp_path / "out0", watched), Job(project, tmp_path / "out1", {"data_seed": 7})]
     with SyncerProcess(tmp_path / "run", *PAIR) as syncer:
         run_islands(swift_server, syncer, jobs)
         assert syncer.wait() == 0
@@ -34,6 +35,8 @@ def test_two_islands_end_with_equal_exports_bit_for_bit(
     last = logged(tmp_path / "out0")[-1]
     assert last["diloco/outer_step"] >= 1
     assert last["diloco/pushed_bytes"] > 0 and last["diloco/fetched_bytes"] > 0
+    board = b"".join(file.read_bytes() for file in (tmp_path / "board").rglob("events.*"))
+    assert b"train/diloco/outer_step" in board
 
 
 def test_a_two_rank_island_with_bf16_weights_ends_equal_to_one_of_one_rank(

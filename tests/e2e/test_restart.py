@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -110,3 +112,119 @@ def test_a_killed_syncer_goes_on_from_its_checkpoint_and_the_islands_with_it(
         assert report.fates[Fate.OPEN].pushes == 0
         state = read_newest(saved).state
         assert state.final and check_prefix(saved, syncer.tape()) == state.step
+
+
+def test_a_syncer_killed_again_and_again_merges_nothing_twice_and_ends_with_one_cut(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    flags = (*FAST, "--min-islands", "2", "--checkpoint-path", str(saved), "--checkpoint-every", "1")
+    flags += ("--background-checkpoint", "--checkpoint-on-start")
+    random = Random(7)
+    with SyncerProcess(tmp_path, *flags) as syncer:
+        address = syncer.address
+        islands = Islands(
+            Job(address, island=0, steps=150, target=1.0, step_s=0.03),
+            Job(address, island=1, ranks=2, steps=150, target=3.0, step_s=0.03),
+        )
+        until(lambda: (saved / "manifest.json").exists(), "the first checkpoint")
+        syncer.process.kill()
+        syncer.process.wait()
+    for _ in range(4):
+        with SyncerProcess(tmp_path, *flags, "--resume", "--bind", address) as syncer:
+            lives = len(syncer.events("resumed"))
+            until(lambda: len(syncer.events("resumed")) > lives or syncer.process.poll() is not None, "the restart")  # noqa: B023
+            before = len(syncer.events("commit"))
+            until(lambda: len(syncer.events("commit")) > before + random.randrange(3), "commits")  # noqa: B023
+            syncer.process.kill()
+            syncer.process.wait()
+            check_prefix(saved, syncer.tape())
+    with SyncerProcess(tmp_path, *flags, "--resume", "--bind", address) as syncer:
+        first, second = islands.finish()
+        assert syncer.wait() == 0, syncer.text()
+        assert first.digest == second.digest
+        report = audit(tmp_path / "tape.jsonl")
+        assert report.ok and report.torn <= 5, report.violations
+        assert len(syncer.events("resumed")) == 5
+        state = read_newest(saved).state
+        assert state.final and check_prefix(saved, syncer.tape()) == state.step
+
+
+def test_a_stopped_syncer_loses_nothing_and_the_islands_train_on(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    flags = (*FAST, "--checkpoint-path", str(saved), "--checkpoint-every", "1000", "--shutdown-timeout-s", "5")
+    with SyncerProcess(tmp_path, *flags) as syncer:
+        address = syncer.address
+        islands = Islands(Job(address, steps=80, step_s=0.05))
+        until(lambda: len(syncer.events("commit")) >= 3, "three commits")
+        syncer.terminate()
+        assert syncer.wait() == 0, syncer.text()
+        last = syncer.events("commit")[-1]["t"]
+        assert check_prefix(saved, syncer.tape()) == last
+    with SyncerProcess(tmp_path, *flags, "--resume", "--bind", address) as syncer:
+        islands.finish()
+        assert syncer.wait() == 0, syncer.text()
+        (resumed,) = syncer.events("resumed")
+        assert resumed["t"] == last
+        report = audit(tmp_path / "tape.jsonl")
+        assert report.ok and report.lost_commits == 0 and report.fates[Fate.ROLLED_BACK].pushes == 0
+
+
+def test_a_second_signal_ends_a_stopping_syncer_at_once(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    with SyncerProcess(tmp_path, *FAST, "--checkpoint-path", str(saved)) as syncer:
+        idle = threading.Event()
+        island = FakeIsland(Job(syncer.address, steps=40, step_s=0.05), lambda step: step == 20 and idle.wait(WAIT_S))
+        thread = threading.Thread(target=run_side_by_side, args=([island],), daemon=True)
+        thread.start()
+        until(lambda: island.steps_done == 20, "a step that takes long")
+        syncer.terminate()
+        until(lambda: "told to stop" in syncer.text(), "the first signal")
+        syncer.terminate()
+        assert syncer.wait() == 1, syncer.text()
+        idle.set()
+
+
+def test_a_signal_before_training_ends_the_syncer_without_a_checkpoint(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    with SyncerProcess(tmp_path, *FAST, "--checkpoint-path", str(saved)) as syncer:
+        assert syncer.address
+        syncer.terminate()
+        assert syncer.wait() == 0, syncer.text()
+        assert not list(saved.glob("manifest*"))
+
+
+def test_a_finished_run_is_served_again_and_launches_nothing(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    flags = (*FAST, "--checkpoint-path", str(saved))
+    with SyncerProcess(tmp_path, *flags) as syncer:
+        address = syncer.address
+        islands = Islands(Job(address, steps=12, step_s=0.02))
+        (island,) = islands.finish()
+        assert syncer.wait() == 0, syncer.text()
+    commits = len(syncer.events("commit"))
+    with SyncerProcess(tmp_path, *flags, "--resume", "--bind", address) as syncer:
+        (late,) = Islands(Job(address, start=5.0, steps=1, lr=0.0)).finish()
+        assert syncer.wait() == 0, syncer.text()
+        assert late.digest == island.digest
+        assert len(syncer.events("commit")) == commits
+
+
+def test_a_disk_that_fails_stops_nothing_and_is_told_loudly(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    with SyncerProcess(tmp_path, *FAST, "--checkpoint-path", str(saved), "--checkpoint-every", "1") as syncer:
+        islands = Islands(Job(syncer.address, steps=40, step_s=0.05))
+        until(lambda: bool(syncer.events("checkpoint")), "a checkpoint")
+        shutil.rmtree(saved)
+        saved.write_text("a file where the folder was")
+        until(lambda: bool(syncer.events("checkpoint_failed")), "a failure")
+        before = len(syncer.events("commit"))
+        islands.finish()
+        assert syncer.wait() == 0, syncer.text()
+        assert len(syncer.events("commit")) > before
+        assert "COULD NOT BE WRITTEN" in syncer.text()
+
+
+def test_a_resume_without_a_checkpoint_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    with SyncerProcess(tmp_path, "--checkpoint-path", str(tmp_path / "saved"), "--resume") as syncer:
+        assert syncer.wait() == 2
+        assert syncer.text().count("\n") == 1 and "holds no checkpoint of a syncer" in syncer.text()
+        assert not (tmp_path / "tape.jsonl").exists() and not (tmp_path / "saved").exists()

@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from statistics import fmean, pvariance
 from typing import Any
 
-from tests.e2e.chaos.scenario import TARGETS
+from swift_diloco.audit.auditing import audit
+from tests.e2e.chaos.scenario import SYNCER, TARGETS
 from tests.e2e.chaos.world import RunFailed, World
 from tests.e2e.harness import check_tape
 
 LOSS_RATIO_MAX = 1.02
+
+LOSS_RATIO_MAX_WITHOUT_SYNCER = 1.1
+"""Where the syncer was away for a good part of the run: islands that made the same progress apart bring it one after
+the other as they dial again, which carries this model, whose steps are a tenth of the way, beyond its target."""
 
 NOISE = 1.0
 """The loss that no training removes, as a language model's; without it a ratio of losses near 0 would mean nothing."""
@@ -44,10 +49,15 @@ def check(world: World) -> None:
     digests = {island.number: island.result["digest"] for island in world.islands}
     if len(set(digests.values())) != 1:
         raise RunFailed(f"the islands end with different values: {digests}\n{story}")
+    report = audit(world.syncer.folder / "tape.jsonl")
+    if not report.ok:
+        raise RunFailed(f"the audit does not hold: {report.violations}\n{story}")
     try:
         check_tape(standing(world.syncer.tape), min_islands=world.scenario.min_islands)
     except AssertionError as error:
         raise RunFailed(f"the tape does not hold: {error}\n{story}") from error
+    outage = any(fault.victim == SYNCER for fault in fired)
+    limit = (LOSS_RATIO_MAX_WITHOUT_SYNCER if outage else LOSS_RATIO_MAX) * BEST_LOSS
     for name, value in world.islands[0].result["sample"].items():
-        if not loss(value) <= LOSS_RATIO_MAX * BEST_LOSS:
+        if not loss(value) <= limit:
             raise RunFailed(f"{name} ends at {value}: loss {loss(value):.4f}, the best is {BEST_LOSS:.4f}\n{story}")

@@ -12,6 +12,9 @@ import msgspec
 from tests.e2e.chaos.scenario import SYNCER
 from tests.e2e.chaos.world import Struck, World
 
+SETTLED_S = 1.5
+"""A death is judged by itself when nothing else happened within this time."""
+
 
 class Cost(msgspec.Struct, frozen=True):
     """Of one island's process death (kill or term). None: it did not come to that before the run ended."""
@@ -42,7 +45,7 @@ def _cost(world: World, struck: Struck) -> Cost:
     later = [line for line in commits if line["time"] > struck.at]
     again = _time(line for line in later if _part(line, victim, _generations(tape, victim, struck.at)))
     without = _time(line for line in later if not _part(line, victim, None))
-    disturbed = any(o is not struck and abs(o.at - struck.at) < 6.0 for o in world.struck)
+    disturbed = any(other is not struck and _overlap(other, struck) for other in world.struck)
     alone = world.scenario.survivors_may_commit and not disturbed
     resumed = _resumed_at(world, struck)
     pushed = [
@@ -66,6 +69,12 @@ def _cost(world: World, struck: Struck) -> Cost:
         steps_again=max(0, struck.step - resumed),
         survivors_blocked_s=_blocked(world, struck, again) if alone else None,
     )
+
+
+def _overlap(other: Struck, struck: Struck) -> bool:
+    """Whether another fault's victim was away, or just back, around this death."""
+    gone = other.at < struck.at + SETTLED_S
+    return gone and (not other.back_at or other.back_at > struck.at - SETTLED_S)
 
 
 def _of(part: dict[str, Any], victim: int, tape: Sequence[dict[str, Any]], struck: Struck) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +15,6 @@ from typing import Any
 import msgspec
 
 from swift_diloco.core.run_folder import living_address
-from swift_diloco.quickstart.lines import JsonLines
 from tests.e2e.chaos.nursery import Nursery
 from tests.e2e.chaos.scenario import SYNCER, TARGETS, How, Scenario
 from tests.fakes.island import Job
@@ -22,7 +23,6 @@ RECONNECT_GRACE_S = 0.3
 """How long rounds wait for an island whose process died: a link that was only cut is back in a tenth of it here, a
 process that was killed is not back in ten times of it."""
 
-LEASE_S = 3.0
 LINGER_S = 6.0
 """Longer than a killed island stays away; a syncer that resumes a finished run cannot know who has saved since."""
 ADDRESS_S = 60.0
@@ -44,6 +44,28 @@ class News(msgspec.Struct, frozen=True):
     row: dict[str, Any]
 
 
+class Lines:
+    """The JSON objects that a growing file gets, each given out once. A line torn off by a kill is passed over."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new(self) -> list[dict[str, Any]]:
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        rows = []
+        for line in whole.splitlines():
+            with contextlib.suppress(ValueError):
+                rows.append(json.loads(line))
+        return rows
+
+
 class IslandHost:
     """One fake island over all its lives."""
 
@@ -59,7 +81,7 @@ class IslandHost:
         """The last thing that it said it begins."""
         self.life = 0
         self.said: list[dict[str, Any]] = []
-        self._stdout = JsonLines(self.folder / "stdout")
+        self._stdout = Lines(self.folder / "stdout")
 
     def start(self, address: str) -> None:
         """A life, from the newest checkpoint."""
@@ -71,7 +93,7 @@ class IslandHost:
             steps=s.steps,
             target=TARGETS[n],
             lr=0.1,
-            step_s=s.step_s,
+            step_s=s.step_s * s.slowness[n],
             elements=s.elements,
             instance="chaos",
             heartbeat_s=0.5,
@@ -128,7 +150,7 @@ class SyncerHost:
             self._flags += ["--checkpoint-path", str(self.folder / "checkpoint"), "--checkpoint-on-start"]
             self._flags += ["--checkpoint-every", str(scenario.checkpoint_every)]
             self._flags += ["--durable-publish"] if scenario.durable else ["--background-checkpoint"]
-        self._lines = JsonLines(self.folder / "tape.jsonl")
+        self._lines = Lines(self.folder / "tape.jsonl")
 
     def start(self) -> None:
         """A life; all but the first resume. Waits until it listens, for its address is the islands'."""
@@ -150,7 +172,7 @@ class SyncerHost:
     def news(self) -> list[News]:
         rows = self._lines.new()
         self.tape += rows
-        return [News(SYNCER, row["event"], int(row.get("t") or 0), row) for row in rows]
+        return [News(SYNCER, row["event"], int(row.get("t") or row.get("version") or 0), row) for row in rows]
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
@@ -174,7 +196,7 @@ def _flags(scenario: Scenario) -> list[str]:
         "quorum": scenario.quorum,
         "align": scenario.align,
         "reconnect-grace-s": RECONNECT_GRACE_S,
-        "island-lease-s": LEASE_S,
+        "island-lease-s": scenario.lease_s,
         "final-linger-s": LINGER_S,
         "shutdown-timeout-s": 2,
     }

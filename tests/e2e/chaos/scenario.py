@@ -56,6 +56,8 @@ class Scenario(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...] = (1,) * ISLANDS
     steps: int = 60
     step_s: float = 0.03
+    slowness: tuple[float, ...] = (1.0,) * ISLANDS
+    """A step of each island takes so many times `step_s`."""
     save_every: int = 6
     save_anchors: bool = True
     elements: int = 0
@@ -64,6 +66,7 @@ class Scenario(msgspec.Struct, frozen=True):
     quorum: int = 0
     checkpoint_every: int = 4
     durable: bool = False
+    lease_s: float = 3.0
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -99,8 +102,10 @@ def _faults(rng: random.Random, scenario: Scenario, syncer_faults: bool) -> tupl
         faults.append(_of_island(rng, rng.choice(EARLY), 0))
     last = scenario.steps - STEPS_AFTER_MIDDLE
     for after in sorted(rng.randrange(3, last) for _ in range(rng.randrange(1, 3))):
-        if syncer_faults and rng.random() < 0.4:
-            faults.append(_of_syncer(rng, rng.choice(SYNCER_MOMENTS), after // 2))
+        # One death of the syncer at most: while it is away the islands may come to their ends.
+        alone = all(fault.victim != SYNCER for fault in faults)
+        if syncer_faults and alone and rng.random() < 0.4:
+            faults.append(_of_syncer(rng, rng.choice(SYNCER_MOMENTS), after // 3))
         else:
             faults.append(_of_island(rng, rng.choice(MIDDLE), after))
     if rng.random() < 0.3:

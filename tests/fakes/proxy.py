@@ -108,8 +108,9 @@ class Proxy:
             self.connections += 1
             with self._lock:
                 self._open |= {near, far}
+            for one in (near, far):
+                one.settimeout(POLL_S)
             for source, sink, direction in ((near, far, UP), (far, near, DOWN)):
-                source.settimeout(POLL_S)
                 threading.Thread(target=self._pump, args=(source, sink, direction), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:

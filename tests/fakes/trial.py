@@ -28,6 +28,9 @@ from tests.fakes.quadratic import SPECS, QuadraticModel, scaled
 WAIT_S = 40.0
 """A test that waits longer for something fails."""
 
+GATE_S = 250.0
+"""An island that is held longer fails: its test has forgotten it."""
+
 POLL_S = 0.01
 
 DEFAULTS: Mapping[str, Any] = {
@@ -104,6 +107,7 @@ class Trial:
     start: float = 0.0
     target: float = 1.0
     lr: float = 0.3
+    """May be changed while it runs; 0: steps whose updates are skipped."""
     step_s: float = 0.01
     elements: int = 0
     """0: the small model."""
@@ -183,7 +187,7 @@ class Trial:
                 break
             model.train(self.lr)
             step += 1
-            verdict = island.step_ended(step, trained=True, tokens=10)
+            verdict = island.step_ended(step, trained=self.lr > 0, tokens=10)
             if rank == 0:
                 self.steps_done = step
             vanishes = self.vanish_when(island, step)
@@ -290,12 +294,38 @@ class Gate:
         for held, opened in self._open.items():
             if step >= held:
                 self.reached[held].set()
-                assert opened.wait(WAIT_S), f"the gate before step {held} was never opened"
+                assert opened.wait(GATE_S), f"the gate before step {held} was never opened"
 
     def open(self, step: int | None = None) -> None:
         for held, opened in self._open.items():
             if step in (None, held):
                 opened.set()
+
+
+class Hold:
+    """Holds an island before the first step at which `when` is true, and again whenever it is asked to."""
+
+    def __init__(self, when: Callable[[int], bool] = lambda step: False) -> None:
+        self.when = when
+        self._asked = False
+        self._go = threading.Event()
+        self.held = threading.Event()
+
+    def __call__(self, step: int) -> None:
+        if self._asked or self.when(step):
+            self.held.set()
+            assert self._go.wait(GATE_S), "the hold was never released"
+
+    def again(self) -> None:
+        """Hold before the next step, and wait until it stands there."""
+        self.held.clear()
+        self._go.clear()
+        self._asked = True
+        assert self.held.wait(WAIT_S), "the island never came to its next step"
+
+    def release(self) -> None:
+        self._asked, self.when = False, lambda step: False
+        self._go.set()
 
 
 def wait_until(holds: Callable[[], bool], what: str, *trials: Trial) -> None:

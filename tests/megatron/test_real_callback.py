@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.trainer.forkserver import ForkServer, RunResult
+from tests.trainer.logs import read_steps
 from tests.trainer.tiny import TinyProject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -21,9 +23,12 @@ class Flows:
     def __init__(self, server: ForkServer, project: TinyProject, folder: Path) -> None:
         self.server, self.project, self.folder = server, project, folder
 
-    def run(self, scenario: str, ranks: int, **flags: object) -> RunResult:
-        argv = [str(self.folder), *self.project.arguments(self.folder / "out", (), **flags)]
-        environment = {SCENARIO: scenario, "YETO_DILOCO_SYNCER": ADDRESS}
+    def run(self, scenario: str, ranks: int, output: str = "out", **flags: object) -> RunResult:
+        """Flags whose names are in capitals are environment variables."""
+        given = {name: value for name, value in flags.items() if not name.isupper()}
+        argv = [str(self.folder), *self.project.arguments(self.folder / output, (), **given)]
+        environment = {name: str(value) for name, value in flags.items() if name.isupper()}
+        environment |= {SCENARIO: scenario, "YETO_DILOCO_SYNCER": ADDRESS}
         return self.server.start(argv, ranks, entry="tests.megatron.flow:main", env=environment).wait(120)
 
     def events(self, rank: int = 0) -> list[str]:
@@ -135,10 +140,31 @@ def test_run_that_is_over_at_the_start_is_only_saved(flows: Flows) -> None:
 
 
 def test_checkpoints_are_rotated_and_the_record_goes_beside_the_newest(flows: Flows) -> None:
-    flows.run("", 1, train_iters=3, save_steps=1, save_total_limit=1).check()
+    flows.run("", 1, train_iters=3, save_steps=1, save_total_limit=2).check()
     saves = [event for event in flows.events() if event.startswith("save ")]
     assert saves == [f"save checkpoint-{step} of step {step}" for step in (1, 2, 3)]
-    assert [path.name for path in (flows.folder / "out").glob("checkpoint-*")] == ["checkpoint-3"]
+    assert sorted(path.name for path in (flows.folder / "out").glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-3"]
+
+
+def test_schedule_goes_on_where_it_was_unless_it_is_switched_off(flows: Flows) -> None:
+    schedule: dict[str, Any] = {
+        "train_iters": 6,
+        "lr_warmup_fraction": 0.4,
+        "lr_decay_style": "linear",
+        "save_steps": 2,
+    }
+    flows.run("", 1, **schedule).check()
+    resumed: dict[str, Any] = {**schedule, "mcore_model": flows.folder / "out" / "checkpoint-2", "finetune": "false"}
+    flows.run("", 1, "restored", **resumed).check()
+    flows.run("", 1, "fresh", **resumed, no_load_optim="true").check()
+    flows.run("", 1, "off", **resumed, no_load_optim="true", YETO_DILOCO_LR_RESUME="off").check()
+    rates = {
+        name: [step.learning_rate for step in read_steps(flows.folder / name)]
+        for name in ("out", "restored", "fresh", "off")
+    }
+    assert rates["out"][2:] != rates["out"][:4]
+    assert rates["restored"] == rates["fresh"] == rates["out"][2:]
+    assert rates["off"] == rates["out"][:4]
 
 
 def test_adapter_training_is_refused_by_name(flows: Flows) -> None:

@@ -1,13 +1,16 @@
 """`status.json` in the run folder: what the syncer does now, for people and tools, rewritten whole at most once a
-second.
+second. A disk that is full leaves the old one and is told once.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from swift_diloco.core.run_folder import write_json
+
+log = logging.getLogger("syncer")
 
 STATUS_INTERVAL_S = 1.0
 """Least time between two writes: often enough for a person who watches, and no work for the disk."""
@@ -19,6 +22,7 @@ class StatusFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._due = float("-inf")
+        self._fault = ""
 
     def due(self, now: float) -> bool:
         """Whether enough time has passed since the last write."""
@@ -26,5 +30,12 @@ class StatusFile:
 
     def write(self, fields: Mapping[str, object], now: float) -> None:
         """Write the status, whatever the time since the last write."""
-        write_json(self.path, fields)
         self._due = now + STATUS_INTERVAL_S
+        try:
+            write_json(self.path, fields)
+            fault = ""
+        except OSError as error:
+            fault = f"{error.strerror}: {self.path}"
+        if fault and not self._fault:
+            log.error("the status cannot be written: %s", fault)
+        self._fault = fault

@@ -1,12 +1,15 @@
-"""The event tape: one JSON object a line, appended and flushed at once, for audits and tools.
+"""The event tape: one JSON object a line, appended at once, for audits and tools.
 
 It adds the wall-clock time (`time`, seconds since 1970) and the event's name; what the other fields mean is the
-business of whoever writes them. A line is whole, or it is the last one of a process that was killed.
+business of whoever writes them. A line is whole, or it is the last one of a process that was killed. A disk that is
+full does not stop the syncer: what could not be written is kept in memory, in order, and written with the next line.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +18,14 @@ from types import TracebackType
 
 from swift_diloco.core.errors import UserError
 
+log = logging.getLogger("syncer")
+
+UNWRITTEN_BYTES_MAX = 256 << 20
+"""Most that is kept in memory for a disk that is full (bytes): a week of one-second rounds."""
+
+COMPLAINT_INTERVAL_S = 30.0
+"""Least time between two log lines about a disk that is full."""
+
 
 class Tape:
     """Appends to one file. Open it with `with`."""
@@ -22,21 +33,19 @@ class Tape:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self._clock = clock
+        self._unwritten = b""
+        self._complaint_due = float("-inf")
 
     def __enter__(self) -> Tape:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             torn = _is_torn(self.path)
-            self._file = self.path.open("a", encoding="utf-8")
+            self._file = self.path.open("ab", buffering=0)
             if torn:
-                self._file.write("\n")
+                self._file.write(b"\n")
         except OSError as error:
             raise UserError(f"cannot append to the event tape {self.path}: {error.strerror}") from error
         return self
-
-    def sync(self) -> None:
-        """Have everything that was written on the disk. Any thread."""
-        os.fsync(self._file.fileno())
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._file.close()
@@ -44,8 +53,28 @@ class Tape:
     def write(self, event: str, fields: Mapping[str, object]) -> None:
         """Append one event. `fields` must be plain JSON values."""
         line = {"time": round(self._clock(), 6), "event": event, **fields}
-        self._file.write(json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n")
-        self._file.flush()
+        text = json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n"
+        self._unwritten += text.encode()
+        try:
+            while self._unwritten:
+                self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+        except OSError as error:
+            if len(self._unwritten) > UNWRITTEN_BYTES_MAX:
+                raise
+            self._complain(error)
+
+    def sync(self) -> None:
+        """Have everything that was written on the disk. Any thread. `OSError` when that cannot be."""
+        if self._unwritten:
+            raise OSError(errno.ENOSPC, "the event tape could not be written", str(self.path))
+        os.fsync(self._file.fileno())
+
+    def _complain(self, error: OSError) -> None:
+        now = time.monotonic()
+        if now >= self._complaint_due:
+            self._complaint_due = now + COMPLAINT_INTERVAL_S
+            kept = len(self._unwritten)
+            log.error("THE EVENT TAPE %s CANNOT BE WRITTEN (%s): %d bytes wait in memory", self.path, error, kept)
 
 
 def _is_torn(path: Path) -> bool:

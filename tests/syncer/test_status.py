@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from syncer.status import STATUS_INTERVAL_S, StatusFile
 
 
@@ -24,3 +26,15 @@ def test_status_is_replaced_whole_and_leaves_no_other_file(tmp_path: Path) -> No
         assert json.load(reader)["t"] == 1
     assert json.loads((tmp_path / "status.json").read_text()) == {"t": 2}
     assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_a_status_that_cannot_be_written_is_told_once_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    status = StatusFile(tmp_path / "missing" / "status.json")
+    status.write({"t": 1}, 0.0)
+    status.write({"t": 2}, 1.0)
+    assert caplog.text.count("the status cannot be written") == 1
+    (tmp_path / "missing").mkdir()
+    status.write({"t": 3}, 2.0)
+    assert json.loads(status.path.read_text()) == {"t": 3}

@@ -21,6 +21,52 @@ def test_lines_are_there_at_once_and_appended_to_what_is_there(tmp_path: Path) -
     assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["committed", "void"]
 
 
+def test_a_line_that_a_killed_process_left_unfinished_stays_a_line_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "tape.jsonl"
+    path.write_text('{"event":"a"}\n{"event":"b","t')
+    with Tape(path, clock=lambda: 1.0) as tape:
+        tape.write("c", {})
+    assert path.read_text() == '{"event":"a"}\n{"event":"b","t\n{"time":1.0,"event":"c"}\n'
+
+
+class FullDisk:
+    """A file on a disk with room for some bytes."""
+
+    def __init__(self, path: Path, room: int) -> None:
+        self._file = path.open("ab", buffering=0)
+        self.room = room
+
+    def write(self, data: bytes) -> int:
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        size = min(self.room, len(data))
+        self.room -= size
+        return self._file.write(data[:size])
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def test_a_full_disk_loses_no_line_and_keeps_their_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "tape.jsonl"
+    with Tape(path, clock=lambda: 1.0) as tape:
+        real, disk = tape._file, FullDisk(path, 40)
+        real.close()
+        tape._file = disk  # type: ignore[assignment]
+        for t in range(3):
+            tape.write("commit", {"t": t})
+        with pytest.raises(OSError, match="the event tape could not be written"):
+            tape.sync()
+        disk.room = 10**6
+        tape.write("commit", {"t": 3})
+        tape.sync()
+    assert [json.loads(line)["t"] for line in path.read_text().splitlines()] == [0, 1, 2, 3]
+    assert caplog.text.count("CANNOT BE WRITTEN") == 1, "told once, not for every line"
+
+
 def test_file_that_cannot_be_written_is_a_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot append to the event tape"), Tape(tmp_path):
         pass

@@ -28,6 +28,9 @@ from swift_diloco.core.outer import OuterSettings, OuterState
 from syncer.buffers import ValueBuffers
 from syncer.merging import Push, merge_pushes
 
+SPARE_BUFFERS = 4
+"""Buffers that are touched before the first merge: two rounds of an upload and a result each."""
+
 
 @dataclass(frozen=True, eq=False)
 class Value:
@@ -67,6 +70,9 @@ class GlobalState:
         self._present: list[Value | None] = []
         self._momentum: list[NDArray[np.float32] | None] = []
         self._waiting: dict[int, MergeResult] = {}
+        self._room: dict[int, NDArray[np.float32]] = {}
+        """Where the first momentum of a fragment goes."""
+        self._zeros = np.zeros(0, np.float32)
         self.buffers = ValueBuffers()
         """Where values and momentum come from; also for uploads, which become initial values."""
         self.layout: Layout | None = None
@@ -125,18 +131,41 @@ class GlobalState:
 
     def merge_job(self, fragment: int, pushes: Sequence[Push]) -> Callable[[], MergeResult]:
         """Merge and take the outer step from the present value, into new buffers."""
-        value, momentum, plan = self.present(fragment), self._momentum[fragment], self._plans[fragment]
-        buffers = self.buffers
+        value, plan, buffers = self.present(fragment), self._plans[fragment], self.buffers
+        momentum, room = self._momentum[fragment], self._room.pop(fragment, None)
         assert value is not None, f"fragment {fragment} has no value to merge into"
 
         def job() -> MergeResult:
             begin = time.perf_counter()
             size, needed = value.values.size, plan.outer.momentum > 0
-            old = momentum if momentum is not None or not needed else np.zeros(size, np.float32)
-            new = OuterState(buffers.take(size), buffers.take(size) if needed else None)
+            old = momentum if momentum is not None or not needed else self._no_momentum(size)
+            target = room if room is not None or not needed else buffers.take(size)
+            new = OuterState(buffers.take(size), target)
             outcome = merge_pushes(plan, pushes, OuterState(value.values, old), new, self._threads)
             digest = "" if outcome.void else fragment_digest(new.values, self._threads)
             return MergeResult(new, outcome, digest, time.perf_counter() - begin)
+
+        return job
+
+    def _no_momentum(self, elements: int) -> NDArray[np.float32]:
+        """Zeros, the same for every fragment: each has its first outer step once."""
+        zeros = self._zeros
+        if zeros.size < elements:
+            zeros = self._zeros = np.zeros(elements, np.float32)
+        return zeros[:elements]
+
+    def prepare_job(self, fragment: int) -> Callable[[], None]:
+        """Touch the memory that the first merge of a fragment will write to. Without, first merges of 64 MiB took 0.3
+        to 0.9 s, and later ones 0.04 s."""
+        size, buffers, needed = self.elements(fragment), self.buffers, self._outer.momentum > 0
+        spare = SPARE_BUFFERS if fragment == 0 else 0
+
+        def job() -> None:
+            touched = [buffers.take(size) for _ in range(spare + needed)]
+            for each in touched:
+                each.fill(0.0)
+            if needed:
+                self._room[fragment] = touched[0]
 
         return job
 

@@ -334,9 +334,15 @@ class Server:
             names = self._state.names
             if effect.announce:
                 self._announce(list(names))
-            return [ev.InitAdopted(names)]
+            return [ev.InitAdopted(names), *self._prepare(0)]
 
         self._submit(self._state.init_job(values), adopted)
+
+    def _prepare(self, fragment: int) -> list[Event]:
+        """Make memory ready for first merges, one fragment after the other, so that merges come between."""
+        if fragment < len(self._state.names):
+            self._submit(self._state.prepare_job(fragment), lambda _: self._prepare(fragment + 1))
+        return []
 
     def _merge(self, effect: ev.Merge) -> None:
         pushes = [

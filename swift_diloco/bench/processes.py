@@ -21,6 +21,7 @@ START_S = 60.0
 """A syncer that has no address by then has failed; compiling the kernels for the first time takes some 20 s."""
 
 STOP_S = 5.0
+LAST_WORDS_CHARACTERS = 1000
 
 SAMPLE_S = 0.05
 """Time between two looks at a process's memory: a buffer of 64 MiB is not filled faster."""
@@ -53,9 +54,8 @@ class SyncerProcess:
         end(self.process)
         self._folder.cleanup()
 
-    def log(self) -> str:
-        """What the syncer said."""
-        return (self.folder / "syncer.log").read_text(encoding="utf-8")
+    def _last_words(self) -> str:
+        return (self.folder / "syncer.log").read_text(encoding="utf-8").strip()[-LAST_WORDS_CHARACTERS:]
 
     @property
     def address(self) -> str:
@@ -63,8 +63,10 @@ class SyncerProcess:
         deadline = time.monotonic() + START_S
         path = self.folder / "address.json"
         while not path.exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise DilocoError(f"the syncer did not start within {START_S:g} s: {self.log().strip()[-2000:]}")
+            if self.process.poll() is not None:
+                raise DilocoError(f"the syncer ended with code {self.process.poll()}: {self._last_words()}")
+            if time.monotonic() > deadline:
+                raise DilocoError(f"the syncer did not listen within {START_S:g} s: {self._last_words()}")
             time.sleep(0.02)
         return str(json.loads(path.read_text(encoding="utf-8"))["address"])
 

@@ -13,7 +13,7 @@ from swift_diloco.core.layout import FragmentPlan, TensorSpec, make_layout
 from swift_diloco.core.messages import ValueName
 from swift_diloco.core.outer import OuterSettings
 from syncer.deltas import FlatDelta
-from syncer.global_state import GlobalState
+from syncer.global_state import SPARE_BUFFERS, GlobalState
 from syncer.merging import Push
 
 LAYOUT = make_layout([TensorSpec("a", (2, 3), "rda"), TensorSpec("b", (4,), "avg")])
@@ -60,6 +60,30 @@ def test_initial_values_are_version_0_named_by_their_digests_and_read_only() -> 
     present = state.present(0)
     assert present is not None and not present.values.flags.writeable
     assert np.shares_memory(present.values, initial[0])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_memory_made_ready_for_first_merges_changes_no_bit(momentum: float) -> None:
+    results = []
+    for prepared in (False, True):
+        state = state_of(OuterSettings(0.5, momentum, momentum > 0), f32(1, 2, 3, 4, 5, 6), f32(1, 1, 1, 1))
+        for fragment in (0, 1) if prepared else ():
+            state.prepare_job(fragment)()
+        for t, fragment in [(1, 0), (2, 1), (3, 0)]:
+            step(state, t, fragment, np.full(state.elements(fragment), 0.3, np.float32))
+        results.append((values_of(state, 0), values_of(state, 1), state.names))
+    assert results[0] == results[1]
+
+
+def test_memory_is_made_ready_once_and_only_momentum_keeps_it() -> None:
+    state = state_of(OuterSettings(0.5, 0.9, True), f32(1, 2, 3, 4, 5, 6), f32(1, 1, 1, 1))
+    state.prepare_job(0)()
+    assert state.buffers.idle_bytes == SPARE_BUFFERS * 6 * 4
+    step(state, 1, 0, f32(1, 1, 1, 1, 1, 1))
+    assert state.buffers.idle_bytes == (SPARE_BUFFERS - 1) * 6 * 4, "the new value took one, the momentum none"
+    plain = state_of(OuterSettings(0.5), f32(1, 2, 3, 4, 5, 6), f32(1, 1, 1, 1))
+    plain.prepare_job(1)()
+    assert plain.buffers.idle_bytes == 0
 
 
 def test_outer_steps_follow_torchs_nesterov() -> None:

@@ -80,7 +80,7 @@ def test_save_is_obeyed_by_the_island_that_is_meant_and_save_and_stop_by_all(
             told(capsys, "admin", "save-and-stop", "--reason", "maintenance", *here)
         assert [len(island.saves) for island in islands] == [1, 2]
         assert [island.errors for island in islands] == [[], []]
-        assert "it stopped before the end of the run" in syncer.text()
+        wait_until(lambda: syncer.text().count("it stopped before the end of the run") == 2)
 
 
 def test_abort_ends_an_island_with_the_operators_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

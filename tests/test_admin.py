@@ -1,0 +1,43 @@
+"""What `swift-diloco status` shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swift_diloco.admin import ROWS_MAX, table
+
+FACTS: dict[str, Any] = {
+    "phase": "training",
+    "waiting_for": "island 1 to answer outer step 5 (fragment 0)",
+    "t": 4,
+    "versions": [4, 3],
+    "open": [{"t": 5, "fragment": 0, "attempt": 1, "stage": "gathering", "complete": 1, "needed": 2}],
+    "members": [
+        {"island": 0, "host": "a", "step": 40, "step_s": 1.5, "waiting": False, "done": True, "linked": True},
+        {"island": 1, "host": "longer", "step": 38, "step_s": None, "waiting": True, "done": False, "linked": False},
+    ],
+    "joining": [7],
+    "bytes_pushed": 1_234_567,
+    "bytes_fetched": 12,
+    "bad_messages": 0,
+    "stale_messages": 3,
+}
+
+
+def test_the_table_says_who_waits_for_whom() -> None:
+    assert table(FACTS).splitlines() == [
+        "training: waiting for island 1 to answer outer step 5 (fragment 0)",
+        "outer step 4, versions 4 3",
+        "  round 5 (fragment 0, attempt 1): gathering, 1 of 2 answers",
+        "island  host    step  s/step",
+        "0       a       40    1.50    done",
+        "1       longer  38    ?       owes an answer, link down",
+        "joining: 7",
+        "pushed 1.23 MB, fetched 12 B; 0 bad and 3 stale messages",
+    ]
+
+
+def test_a_large_fleet_is_cut_short() -> None:
+    members = [FACTS["members"][0] | {"island": i} for i in range(ROWS_MAX + 5)]
+    shown = table(FACTS | {"members": members, "joining": []}).splitlines()
+    assert "… and 5 more" in shown and len(shown) == 4 + ROWS_MAX + 2

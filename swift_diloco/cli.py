@@ -126,6 +126,13 @@ def audit(words: list[str]) -> int:
     return audit_main(words)
 
 
+def export(words: list[str]) -> int:
+    """Make a model from a syncer's checkpoint."""
+    from swift_diloco.export.cli import main as export_main
+
+    return export_main(words)
+
+
 def _refuse_words(command: str, words: list[str]) -> None:
     if words:
         raise UserError(f"{PROGRAM} {command} takes no arguments, found {' '.join(words)}")
@@ -141,6 +148,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "simulate": (simulate, "forecast goodput, staleness and traffic of a fleet under interruptions"),
     "bench": (bench, "measure merge, link, catch-up, brain and sync on this machine, each beside its ceiling"),
     "audit": (audit, "prove from an event tape that nothing was merged twice, and account for every step"),
+    "export": (export, "make a model that transformers loads from a syncer's checkpoint"),
     "plugin-path": (plugin_path, "print the plugin file, for --external_plugins without the start-up hook"),
     "version": (version, "print the version"),
 }

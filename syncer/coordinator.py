@@ -262,7 +262,8 @@ class Coordinator:
         self._gathering.ended(member)
 
     def _rules_changed(self) -> None:
-        """An operator changed settings: parked and open rounds are examined at once."""
+        """An operator changed settings: parked and open rounds are examined at once, and it outlives a crash."""
+        self._state.checkpoint_wanted = self._saving.enabled
         was_paused = self._state.paused
         self._consider_pause()
         if was_paused and self._state.paused:

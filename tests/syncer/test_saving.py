@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.core.messages import FinalCut, Pull, ValueName
+from swift_diloco.core.messages import AdminCommand, AdminRequest, FinalCut, Pull, ValueName
 from swift_diloco.core.saved import SavedState
 from syncer.events import (
     AdoptInit,
@@ -19,6 +19,7 @@ from syncer.events import (
     FragmentWritten,
     InitAdopted,
     Log,
+    Received,
     Send,
     StopRequested,
     UploadCompleted,
@@ -158,6 +159,22 @@ def test_after_a_failure_the_run_goes_on_and_the_write_is_tried_again() -> None:
     assert wanted(desk.at(RETRY_S)) == [(2, 3)]
     written(desk, 2)
     assert desk.brain.status()["checkpoint"] == {"t": 3, "writing": "", "fault": ""}
+
+
+def test_what_an_operator_set_is_on_the_disk_soon() -> None:
+    desk = desk_of(checkpoint_every=100)
+    desk.ready(2)
+    request = AdminRequest("n", "", AdminCommand.SET, changes=(("quorum", "2"),))
+    effects = desk.take(Received("admin-1-1", request))
+    assert wanted(effects) == [(1, 0)] and newest(desk).overrides == {"quorum": 2}
+
+
+def test_an_operator_may_ask_for_a_checkpoint() -> None:
+    desk = desk_of(checkpoint_every=100)
+    desk.ready(1)
+    effects = desk.take(Received("admin-1-1", AdminRequest("n", "", AdminCommand.CHECKPOINT)))
+    assert wanted(effects) == [(1, 0)]
+    assert not wanted(written(desk, 1))
 
 
 # -- Durable before publish -------------------------------------------------------------------------------------------

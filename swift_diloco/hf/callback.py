@@ -135,10 +135,10 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
     def _step_begins(self, control: Any) -> None:
         while True:
             self._order = self._shell.island.step_begins()
-            if not self._order.save:
+            if self._order.stop or not self._order.save:
                 break
             self._save_now()
-        if self._order.stop:  # the trainer looks at this after the step that has begun
+        if self._order.stop:  # the trainer looks at this after the micro-batch that comes now, and saves in any case
             control.should_training_stop = True
 
     def _save_now(self) -> None:
@@ -151,10 +151,12 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
         if self._work is None:
             raise InternalError("a step ended before the training began")
         work = self._work.take(skipped=self.trainer.accelerator.optimizer_step_was_skipped)
-        step = self.trainer.state.global_step
-        order = self._shell.island.step_ended(step, trained=work.trained, tokens=work.tokens)
-        self._order = order if order.stop or not self._order.stop else self._order
-        if order.save:
+        # A job told to stop before this step, which could not be called off, would park here if the run is paused.
+        if self._order.final or not self._order.stop:
+            step = self.trainer.state.global_step
+            order = self._shell.island.step_ended(step, trained=work.trained, tokens=work.tokens)
+            self._order = self._order if self._order.stop else order
+        if self._order.save:
             control.should_save = True
         if self._order.stop:
             control.should_training_stop = True

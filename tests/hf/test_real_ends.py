@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from swift_diloco import admin
 from swift_diloco.audit.auditing import audit
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.hf.jobs import Job, logged, run_islands, weights
@@ -165,3 +166,48 @@ def test_islands_outlive_the_syncer_which_resumes_from_its_checkpoint(
     report = audit(tmp_path / "run" / "tape.jsonl")
     assert report.ok, report.violations
     assert weights(tmp_path / "out0", step=60) == weights(tmp_path / "out1", step=60)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_an_operator_has_a_parked_island_save_twice_and_stop(
+    swift_server: ForkServer, project: TinyProject, tmp_path: Path, accumulation: int
+) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    flags = {"max_steps": 5000, "save_steps": 5000, "gradient_accumulation_steps": accumulation}
+    with SyncerProcess(run, *FAST) as syncer:
+        job = Job(project, out, flags, ranks=2).start(swift_server, 0, syncer.address)
+        wait_until(lambda: len(syncer.events("commit")) >= 1)
+        order("set", "min_islands=2", "--run-dir", str(run))
+        wait_until(lambda: "paused by the syncer" in job.text())
+        order("save", "--run-dir", str(run))  # met at the end of a step
+        wait_until(lambda: len(records(out)) == 1)
+        (record,) = records(out)
+        first = written_at(record)
+        order("save", "--run-dir", str(run))  # met at the gate before the next step
+        wait_until(lambda: written_at(record) > first)
+        assert records(out) == [record], "it was parked all the time"
+        order("save-and-stop", "--run-dir", str(run))
+        job.wait().check()
+    assert FINAL not in job.text()
+    # The step has begun. The trainer looks at the order after each micro-batch: only the last one updates the model.
+    step = int(record.parent.name.partition("-")[2])
+    saved = [int(each.parent.name.partition("-")[2]) for each in records(out)]
+    assert saved == ([step, step + 1] if accumulation == 1 else [step])
+
+
+def order(*words: str) -> None:
+    """`swift-diloco admin`."""
+    assert admin.main(list(words)) == 0
+
+
+def written_at(file: Path) -> int:
+    """When a file was written (ns), 0 while it is being replaced."""
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def records(output: Path) -> list[Path]:
+    """The records of the checkpoints, in order of their steps."""
+    return sorted(output.glob("checkpoint-*/diloco_record.json"), key=lambda file: int(file.parent.name[11:]))

@@ -164,7 +164,7 @@ class BadMember:
         """Push a constant to the first pull that takes it; how it was dropped."""
         for number in range(1, 1000):
             pull = self.control.hear(m.Pull)
-            self.meet_values()
+            self.meet_values(pull.fragment)
             push = f"{self.generation}.{number}"
             self.offer(push, pull)
             if self.granted(push):
@@ -175,9 +175,9 @@ class BadMember:
                 return self.control.hear(m.Dropped)
         raise AssertionError("no push was ever admitted")
 
-    def meet_values(self) -> None:
-        """News of values that lie on the bulk link."""
-        while (message := self.bulk.hear_any(PATIENCE_MS)) is not None:
+    def meet_values(self, fragment: int) -> None:
+        """News of values that lie on the bulk link, until there is one of this fragment."""
+        while (message := self.bulk.hear_any(PATIENCE_MS if fragment in self.values else WAIT_MS)) is not None:
             if isinstance(message, m.Published):
                 self.values[message.name.fragment] = message.name
 

@@ -148,7 +148,7 @@ class Island:
         `trained`: the optimizer updated; `tokens`: supervised tokens of that update over the whole island.
         """
         entered = time.monotonic()
-        self._verdict = Verdict()
+        self._verdict = replace(self._verdict, save=False) if self._verdict.stop else Verdict()
         if self._links.control is not None:
             self._links.control.progressed(step)
         self._feed(events.StepEnded(step, trained, tokens))

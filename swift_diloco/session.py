@@ -380,7 +380,6 @@ class Session:
         """Leave a stage whose condition is met."""
         if self.stage is Stage.WAITING_FOR_CUT and self.holdings.complete:
             self.stage = Stage.TRAINING
-            return []
         if self.stage is Stage.TRAINING and self._stop is not None:
             stop, self._stop = self._stop, None
             return [stop]

@@ -388,9 +388,9 @@ def test_the_outer_budget_ends_training_at_the_next_boundary() -> None:
 def test_an_island_that_joins_after_the_final_cut_takes_it_and_stops() -> None:
     world = World().joined()
     world.hear(FinalCut("s1", "g1", V0))
-    *installs, _ = world.boundary(*V0)
+    *installs, _, stop = world.boundary(*V0)
     assert installs == [Install(name, Align.OVERWRITE) for name in V0]
-    assert world.boundary() == [events.StopTraining("the run is finished")]
+    assert stop == events.StopTraining("the run is finished")
     assert world.feed(events.LastStepReached()) == [Tell(Done("s1", "g1", 0))]
     assert world.boundary() == [Tell(CutInstalled("s1", "g1"))]
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
+from tests.fakes.island import FakeIsland, Job
 from tests.fakes.proxy import DOWN, Proxy
 from tests.fakes.trial import Gate, Trial, wait_until
 
@@ -73,7 +74,8 @@ def test_below_min_islands_all_ranks_idle_together_and_resume_by_themselves(
     assert told(caplog, "island 0: the pause is over") >= 1
 
 
-def test_pause_ends_when_the_syncer_that_ordered_it_is_silent_for_a_lease(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dies", [False, True])
+def test_pause_ends_when_the_syncer_that_ordered_it_is_unheard_for_a_lease(tmp_path: Path, dies: bool) -> None:
     flags = (*PAIR, "--island-lease-s", "2")
     with SyncerProcess(tmp_path, *flags) as syncer, Proxy(syncer.address) as proxy:
         gone, enough = threading.Event(), threading.Event()
@@ -84,7 +86,10 @@ def test_pause_ends_when_the_syncer_that_ordered_it_is_silent_for_a_lease(tmp_pa
         goes.join()
         wait_until(lambda: stays.session.paused is not None, "the run is paused", stays)
         parked_at = stays.steps_done
-        proxy.freeze()
+        if dies:
+            syncer.process.kill()
+        else:
+            proxy.freeze()
         wait_until(lambda: stays.steps_done > parked_at + 2, "it trains on", stays)
         enough.set()
         stays.join()
@@ -148,3 +153,18 @@ def test_heartbeats_are_on_time_while_the_bulk_link_is_full(tmp_path: Path) -> N
         trial.join()
         assert trial.session.generation == generation
         assert proxy.passed[DOWN] > 4 << 20
+
+
+def test_island_that_joins_after_the_final_cut_stops_at_its_first_boundary_whatever_gates_its_trainer_has(
+    tmp_path: Path,
+) -> None:
+    """A trainer without the gate before a step takes one step, and is told to stop after it."""
+    with SyncerProcess(tmp_path, *FAST, "--final-linger-s", "20", "--expected-islands", "2") as syncer:
+        first = Trial(syncer.address, 6, vanish_before="saved").begin()
+        gone = Trial(syncer.address, 400, island_id=1, vanish_when=lambda island, step: step == 2).begin()
+        gone.join()
+        first.join()
+        late = FakeIsland(Job(syncer.address, island=1, steps=50, step_s=0.01))
+        late.run()
+        assert late.steps_done == 1
+        assert late.islands[0].session.final is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from swift_diloco.core.errors import PeerError
 from swift_diloco.island import Island
 from swift_diloco.record import RECORD_FILE
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
-from tests.fakes.trial import Gate, Trial, wait_until
+from tests.fakes.trial import Gate, Trial, TrialModel, wait_until
 
 pytestmark = pytest.mark.net
 
@@ -99,6 +102,9 @@ def check_row(row: Row, first: Trial, again: Trial, folder: Path) -> None:
         assert np.array_equal(old, new) is not row.moved
         expected = {"kept": theta, "overwritten": new, "shifted": new + (theta - old)}[row.expected]
         assert found.tobytes() == expected.tobytes()
+    pushed, fetched = again.moved_bytes
+    assert pushed == 0, "a resumed island whose syncer lives provides no initial values"
+    assert fetched == (0 if row.expected == "kept" and row.anchors else sum(t.nbytes for t in now.model))
     record = json.loads((folder / RECORD_FILE).read_text())
     assert (record["iteration"], len(record["anchors"])) == (first.saved_at[0], first.ranks * row.anchors)
 
@@ -113,3 +119,92 @@ def check_no_anchor_merged_twice(tape: list[dict[str, Any]]) -> None:
             key = (line["fragment"], part["island"], part["base_version"])
             assert not part["steps"] or key not in merged, key
             merged.add(key)
+
+
+END_OF = {"before it has saved": "save", "after it has saved, before it said so": "saved"}
+
+
+@pytest.mark.parametrize("when", END_OF)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_island_that_dies_with_the_final_cut_in_its_model_gets_it_again(tmp_path: Path, when: str, ranks: int) -> None:
+    flags = (*FAST, "--expected-islands", "2", "--quorum", "2", "--final-linger-s", "60")
+    with SyncerProcess(tmp_path / "run", *flags) as syncer:
+        mine: dict[str, Any] = {"out": tmp_path / "out", "ranks": ranks, "settings": {"save_anchors": True}}
+        other = Trial(syncer.address, END, island_id=1, target=3.0).begin()
+        first = Trial(syncer.address, END, vanish_before=END_OF[when], save_every=5, **mine).begin()
+        first.join()
+        other.join()
+        assert first.vanished
+        saved_at = 15 if when == "before it has saved" else END
+        assert first.saved_at[-1] == saved_at
+        folder = tmp_path / "out" / f"checkpoint-{saved_at}"
+        again = Trial(syncer.address, END, resume_from=folder, **mine).begin().join()
+        assert syncer.wait() == 0, syncer.text()
+        # It trains no step of its own: the run is over.
+        assert (again.steps_done, again.saved_at) == (saved_at, [saved_at])
+        assert again.digest == first.digest == other.digest
+
+
+def test_island_that_resumes_at_its_last_step_answers_and_ends_with_the_others(tmp_path: Path) -> None:
+    flags = (*FAST, "--expected-islands", "2", "--quorum", "2")
+    with SyncerProcess(tmp_path / "run", *flags) as syncer:
+        mine: dict[str, Any] = {"out": tmp_path / "out", "settings": {"save_anchors": True}}
+        gate = Gate(4)
+        other = Trial(syncer.address, END, island_id=1, target=3.0, before_step=gate).begin()
+        first = Trial(syncer.address, 4, vanish_when=lambda island, step: step == 4, **mine).begin().join()
+        again = Trial(syncer.address, 4, resume_from=tmp_path / "out" / "checkpoint-4", **mine).begin()
+        wait_until(lambda: "the final cut" in again.waits_for, "it is done at once", again)
+        gate.open()
+        other.join()
+        again.join()
+        assert syncer.wait() == 0, syncer.text()
+        assert first.vanished and again.steps_done == 4
+        assert again.digest == other.digest
+        parts = [p for line in syncer.events("commit") for p in line["contributions"] if p["island"] == 0]
+        assert max(part["steps"] for part in parts) == 4
+        check_no_anchor_merged_twice(syncer.tape())
+
+
+def test_record_of_another_run_is_a_cold_start_and_told_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine: dict[str, Any] = {"out": tmp_path / "out", "settings": {"save_anchors": True}}
+    with SyncerProcess(tmp_path / "one", *FAST) as syncer:
+        Trial(syncer.address, 4, vanish_when=lambda island, step: step == 2, **mine).begin().join()
+    caplog.set_level(logging.INFO, logger="swift_diloco")
+    with SyncerProcess(tmp_path / "two", *FAST, "--expected-islands", "1") as syncer:
+        hold = Gate(2)
+        other = Trial(syncer.address, END, start=7.0, before_step=hold).begin()
+        wait_until(hold.reached[2].is_set, "the other run has its values", other)
+        again = Trial(syncer.address, 4, island_id=1, lr=0.0, resume_from=tmp_path / "out" / "checkpoint-2")
+        again.begin()
+        wait_until(lambda: again.has_started, "it has joined the other run", again)
+        assert all((tensor == 7.0).all() for tensor in again.at_start.model)
+        hold.open()
+        again.join()
+        other.join()
+        assert syncer.wait() == 0, syncer.text()
+    cold = [r.getMessage() for r in caplog.records if "cold start" in r.getMessage()]
+    assert len(cold) == 1
+    assert "island 1: cold start, local values will be overwritten: the record is of run " in cold[0]
+
+
+class BrokenModel(TrialModel):
+    """Rank 1's values cannot be read."""
+
+    def read(self, fragment: int, out: torch.Tensor) -> None:
+        if self.rank == 1:
+            raise RuntimeError("the device is gone")
+        super().read(fragment, out)
+
+
+def test_rank_that_cannot_export_the_initial_values_fails_the_whole_island_within_seconds(tmp_path: Path) -> None:
+    with SyncerProcess(tmp_path / "run", *FAST) as syncer:
+        begun = time.monotonic()
+        trial = Trial(syncer.address, 4, ranks=2, model_type=BrokenModel).begin()
+        with pytest.raises((RuntimeError, PeerError)):
+            trial.join()
+        assert time.monotonic() - begun < 5.0
+        texts = sorted(str(error) for error in trial.errors)
+        assert texts == ["another rank of this island failed; its log says why", "the device is gone"]
+        wait_until(lambda: "another rank of this island failed" in syncer.text(), "the syncer is told")

@@ -115,6 +115,8 @@ class Trial:
     """The tensors of another model."""
     out: Path | None = None
     """Where checkpoints go."""
+    save_every: int = 0
+    """Steps between checkpoints; 0: only at the end, when ordered, and before it vanishes."""
     resume_from: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     before_step: Callable[[int], None] = lambda step: None
@@ -122,6 +124,9 @@ class Trial:
     vanish_when: Callable[[Island, int], bool] = lambda island, step: False
     """Asked on every rank after each boundary; the answer must be the same on all, as their sessions are. The island
     saves, if it has a folder, and vanishes."""
+    vanish_before: str = ""
+    """Vanish between the final cut and the last save (`save`), or between that save and telling of it (`saved`)."""
+    model_type: type[TrialModel] = TrialModel
     islands: list[Island] = field(default_factory=list)
     models: list[TrialModel] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
@@ -144,7 +149,7 @@ class Trial:
         settings = IslandSettings(island_id=self.island_id, **{**DEFAULTS, **self.settings})
         facts = JobFacts(step, f"trial-{self.island_id}", lambda: self.address, self.resume_from)
         for rank, group in enumerate(ThreadGroup.make(self.ranks)):
-            model = TrialModel(rank, self.ranks, start=self.start, target=self.target, specs=self.specs)
+            model = self.model_type(rank, self.ranks, start=self.start, target=self.target, specs=self.specs)
             model.resumed_from = self.resume_from
             self.models.append(model)
             self.islands.append(Island(settings, model, group, facts))
@@ -191,7 +196,7 @@ class Trial:
             if rank == 0:
                 self.steps_done = step
             vanishes = self.vanish_when(island, step)
-            if verdict.save or vanishes:
+            if verdict.save or vanishes or (self.save_every and step % self.save_every == 0 and step < self.steps):
                 self._save(rank, step)
             if vanishes:
                 raise Vanished
@@ -200,8 +205,15 @@ class Trial:
                 break
         if final:
             island.finish(step)
+        self._vanish_before("save", island)
         self._save(rank, step)
+        self._vanish_before("saved", island)
         island.saved()
+
+    def _vanish_before(self, what: str, island: Island) -> None:
+        if self.vanish_before == what:
+            island.group.all_true([True])  # all ranks have come here
+            raise Vanished
 
     def _save(self, rank: int, step: int) -> None:
         """As a trainer does: the model, then the record beside it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -211,3 +212,15 @@ def written_at(file: Path) -> int:
 def records(output: Path) -> list[Path]:
     """The records of the checkpoints, in order of their steps."""
     return sorted(output.glob("checkpoint-*/diloco_record.json"), key=lambda file: int(file.parent.name[11:]))
+
+
+def test_ctrl_c_ends_an_island_at_once_and_the_syncer_sees_it(
+    swift_server: ForkServer, project: TinyProject, tmp_path: Path
+) -> None:
+    with SyncerProcess(tmp_path / "run", *FAST) as syncer:
+        job = Job(project, tmp_path / "out", {"max_steps": 5000}).start(swift_server, 0, syncer.address)
+        wait_until(lambda: len(syncer.events("commit")) >= 1)
+        job.kill(number=signal.SIGINT)
+        result = job.wait(30)
+        assert not result.timed_out and result.returncodes != (0,)
+        wait_until(lambda: syncer.events("left") != [] or syncer.events("gone") != [], 10)

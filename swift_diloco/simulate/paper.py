@@ -8,12 +8,12 @@ Nothing is fitted per row, and what the rows then give is simulated, not looked 
 
     chips      islands  mode       here    paper
     1,200,000  2        decoupled  71.1 %  70 %
-    1,200,000  8        decoupled  87.4 %  88 %
-    1,200,000  16       decoupled  90.7 %  93 %
+    1,200,000  8        decoupled  87.5 %  88 %
+    1,200,000  16       decoupled  91.0 %  93 %
     1,200,000  1        elastic    56.6 %  58 %
     1,200,000  1        plain      28.3 %  27 %
-    2,400,000  8        decoupled  81.0 %  80 %
-    2,400,000  16       decoupled  87.2 %  86 %
+    2,400,000  8        decoupled  81.2 %  80 %
+    2,400,000  16       decoupled  87.6 %  86 %
     2,400,000  1        elastic    39.8 %  40 %
     2,400,000  1        plain      16.1 %  18 %
 

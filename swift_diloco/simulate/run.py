@@ -149,8 +149,14 @@ class Run:
         return self.syncer.exit is not None
 
     def _nobody_is_left(self) -> bool:
-        """The syncer died on its last word, when all islands had saved: it is back and waits for islands in vain."""
-        return "crash" in self.world.fired and all(life.finished for life in self.lives.values())
+        """The syncer died and waits for islands in vain: all have saved, or island 0 has and the state is lost.
+
+        State is lost for good when the first checkpoint could not be written, which the syncer says loudly.
+        """
+        if "crash" not in self.world.fired:
+            return False
+        done = [island for island, life in self.lives.items() if life.finished]
+        return len(done) == len(self.lives) or (0 in done and self.syncer.disk.newest is None)
 
     def _stages(self) -> str:
         return "; ".join(
@@ -168,13 +174,16 @@ class Run:
             raise Violation(f"the syncer ended with {ending}; {self._stages()}")
         if untold:
             self.world.note("saved without telling")  # the link broke between the last save and the word of it
-        final = [self.syncer.values[self.syncer.present[f]] for f in range(self.plan.settings.fragments)]
+        values_of = dict(self.history.published)
+        last = tuple(self.syncer.present[f] for f in range(self.plan.settings.fragments))
         for life in self.lives.values():
             known = life.session.generation in self.syncer.generations
             if not life.finished and (not life.alive or not known or life.session.membership is not Membership.MEMBER):
                 self.world.note("missed the end")  # still under repair, or not back, when the others had ended
                 continue
-            values = [local.value for local in life.locals]
+            # A crash may take a final cut back that is on no disk; an island that had it keeps it.
+            cut = (life.session.final or ()) if self.history.resumed else last
+            values, final = [local.value for local in life.locals], [values_of[name] for name in sorted(cut)]
             if not life.finished or values != final:
                 raise Violation(f"island {life.island} ends with {values}, not {final}; {self._stages()}")
 

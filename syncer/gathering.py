@@ -296,6 +296,8 @@ class Gathering:
     def _grace(self, gathered: Round, k: int) -> float:
         """How long to wait for the others, now that the quorum is there."""
         state, settings = self._state, self._state.settings
+        if state.goal is not None:
+            return settings.upload_grace_s  # The last rounds: everybody stands still, and what is missed now is lost.
         assert gathered.clock_at is not None
         times = (state.roster.members[i].clock.seconds for i in gathered.members if i in state.roster.members)
         quorum_s = state.now - gathered.clock_at

@@ -241,6 +241,9 @@ def _judge_quorate(gathering: Round, patience: Patience, now: float) -> Verdict:
     """The same for a round that has its quorum."""
     if not gathering.pending:
         return Verdict(Action.CLOSE, "all islands have answered")
+    if not any(answer.weight for answer in gathering.answers.values() if answer.complete):
+        # Islands that are done answer at once and have nothing to tell: closing would only turn away those who have.
+        return Verdict(Action.WAIT, "nobody who answered has learned anything")
     assert gathering.quorum_at is not None
     over = gathering.quorum_at + gathering.grace_s
     if now < over:

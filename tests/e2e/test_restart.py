@@ -228,3 +228,20 @@ def test_a_resume_without_a_checkpoint_is_one_line_and_exit_code_2(tmp_path: Pat
         assert syncer.wait() == 2
         assert syncer.text().count("\n") == 1 and "holds no checkpoint of a syncer" in syncer.text()
         assert not (tmp_path / "tape.jsonl").exists() and not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("encoding", ["f32", "q4"])
+def test_what_a_slow_island_learned_is_merged_a_round_later(tmp_path: Path, encoding: str) -> None:
+    flags = (*FAST, "--min-islands", "1", "--expected-islands", "2", "--quorum", "1", "--grace-cap-s", "0")
+    saved = ("--checkpoint-path", str(tmp_path / "saved"), "--checkpoint-every", "1")
+    with SyncerProcess(tmp_path, *flags, *saved, "--delta-encoding", encoding) as syncer:
+        islands = Islands(
+            Job(syncer.address, island=0, steps=60, step_s=0.03),
+            Job(syncer.address, island=1, steps=60, target=3.0, step_s=0.03),
+        )
+        first, second = islands.finish()
+        assert syncer.wait() == 0, syncer.text()
+        assert first.digest == second.digest
+    report = audit(tmp_path / "tape.jsonl")
+    assert report.ok, report.violations
+    assert report.late.pushes > 0 and syncer.events("carried")

@@ -177,13 +177,25 @@ def test_late_pushes_are_dropped_when_the_run_is_finished() -> None:
     desk.ready(2)
     desk.done(0)
     desk.done(1)
-    desk.push(0, 1)
+    for island in (0, 1):
+        desk.push(island, 1)
     desk.merged(1)
     late = desk.offer(1, 2)
     desk.push(0, 2)
-    desk.at(5.0)
+    desk.at(desk.settings.upload_grace_s)
     effects = desk.merged(2)
     assert [e.fields["reason"] for e in effects if isinstance(e, WriteTape) and e.event == "dropped"] == [
         "the run is finished"
     ]
     assert DropUpload(late, "the run is finished") in effects
+
+
+def test_the_last_rounds_wait_for_everybody() -> None:
+    desk = Desk(fragments=1, quorum=1, grace_cap_s=0.0)
+    desk.ready(2)
+    desk.done(0)
+    desk.done(1)
+    desk.push(0, 1)
+    assert not desk.merges()
+    desk.push(1, 1)
+    assert len(desk.merges()[0].contributions) == 2

@@ -300,3 +300,14 @@ def test_nothing_is_launched_below_min_islands() -> None:
     desk.merged(1)
     assert desk.commits() == [(1, 0)]
     assert desk.pulled(0) == [(1, 1), (2, 1)]
+
+
+def test_islands_with_nothing_to_tell_do_not_turn_away_those_who_have() -> None:
+    desk = Desk(fragments=1, quorum=1)
+    desk.ready(2)
+    desk.done(0)
+    desk.empty(0, 1)
+    desk.at(30.0)
+    assert not desk.tape("commit") and desk.brain.waiting_for() == "island 1 to answer outer step 1 (fragment 0)"
+    desk.push(1, 1)
+    assert [part.island for part in desk.merges()[0].contributions] == [1]

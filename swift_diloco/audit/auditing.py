@@ -99,6 +99,8 @@ class Audit:
         for push in [*self._past, *self._pushes.values()]:
             report.pushed.add(push)
             report.fates[push.fate].add(push)
+            if push.fate is Fate.MERGED and push.late:
+                report.late.add(push)
             if push.fate is Fate.DROPPED:
                 reason = push.reason if push.reason in report.reasons or len(report.reasons) < REASONS_MAX else "other"
                 report.reasons.setdefault(reason, Sum()).add(push)
@@ -193,6 +195,7 @@ class Audit:
             said = (part["island"], part["steps"], part["tokens"], line["fragment"])
             if said != (push.island, push.steps, push.tokens, push.fragment):
                 self._violate(f"outer step {line['t']} tells of push {push.push} otherwise", push.line, number)
+            push.late = bool(part.get("carried"))
             self._decide(push, Fate.MERGED, number)
 
     def _carried(self, number: int, line: Line) -> None:

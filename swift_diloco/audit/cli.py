@@ -50,6 +50,7 @@ def text_of(report: Report) -> list[str]:
     ]
     lines.append(_row("pushed", report.pushed.plain()))
     lines += [_row(f"  {fate.value}", report.fates[fate].plain()) + f"   {MEANING[fate]}" for fate in Fate]
+    lines.append(_row("merged late", report.late.plain()) + "   of the merged: in a later round than their own")
     lines += ["", "Steps and tokens count once per fragment: a step is pushed with each fragment of the model."]
     lines += [f"  dropped, {total.pushes} pushes: {reason}" for reason, total in report.reasons.items()]
     lines += [

@@ -40,6 +40,8 @@ class Push:
     fate: Fate = Fate.OPEN
     fate_line: int = 0
     reason: str = ""
+    late: bool = False
+    """It was merged into a later round than the one it was pushed for."""
 
 
 @dataclass
@@ -79,6 +81,8 @@ class Report:
     refused: int = 0
     pushed: Sum = field(default_factory=Sum)
     fates: dict[Fate, Sum] = field(default_factory=lambda: {fate: Sum() for fate in Fate})
+    late: Sum = field(default_factory=Sum)
+    """Of the merged pushes, those that missed their round and were merged into a later one."""
     reasons: dict[str, Sum] = field(default_factory=dict)
     discarded: int = 0
     """Steps, summed over fragments, that no push has: an install discarded them, or they were skipped updates."""
@@ -104,6 +108,7 @@ class Report:
             "refused_offers": self.refused,
             "pushed": self.pushed.plain(),
             **{fate.value: total.plain() for fate, total in self.fates.items()},
+            "merged_late": self.late.plain(),
             "dropped_because": {reason: total.plain() for reason, total in self.reasons.items()},
             "discarded_steps": self.discarded,
             "replayed_steps": self.replayed,

@@ -1,0 +1,39 @@
+"""The audit of simulated runs with crashes of everybody: it finds nothing where the checkers, which know the truth,
+find nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from swift_diloco.audit.auditing import Audit
+from swift_diloco.audit.report import Fate, Report
+from swift_diloco.simulate.plans import plan_of
+from swift_diloco.simulate.run import Run
+
+
+def audited(seed: int) -> Report:
+    run = Run(plan_of(seed, faults=True, crashes=True))
+    run.finish()
+    auditing = Audit()
+    for number, (event, fields) in enumerate(run.history.tape, 1):
+        auditing.take(number, {"event": event, **fields})
+    return auditing.report()
+
+
+@pytest.mark.parametrize("first", range(0, 40, 4))
+def test_a_rough_world_passes_the_audit_and_every_push_has_a_fate(first: int) -> None:
+    for seed in range(first, first + 4):
+        report = audited(seed)
+        assert report.ok, (seed, report.violations)
+        assert report.pushed.pushes == sum(total.pushes for total in report.fates.values()) > 0, seed
+        assert report.pushed.tokens == sum(total.tokens for total in report.fates.values()), seed
+        assert report.fates[Fate.OPEN].pushes == 0, seed
+
+
+def test_the_worlds_have_everything_the_audit_tells_apart() -> None:
+    reports = [audited(seed) for seed in (*range(10), 24, 34)]
+    for what in (Fate.MERGED, Fate.DROPPED, Fate.ROLLED_BACK):
+        assert any(report.fates[what].pushes for report in reports), what
+    assert any(report.late.pushes for report in reports)
+    assert any(report.replayed for report in reports)
+    assert any(report.lost_commits for report in reports)

@@ -20,9 +20,9 @@ def audited(seed: int) -> Report:
     return auditing.report()
 
 
-@pytest.mark.parametrize("first", range(0, 40, 4))
+@pytest.mark.parametrize("first", range(0, 32, 2))
 def test_a_rough_world_passes_the_audit_and_every_push_has_a_fate(first: int) -> None:
-    for seed in range(first, first + 4):
+    for seed in range(first, first + 2):
         report = audited(seed)
         assert report.ok, (seed, report.violations)
         assert report.pushed.pushes == sum(total.pushes for total in report.fates.values()) > 0, seed
@@ -30,10 +30,23 @@ def test_a_rough_world_passes_the_audit_and_every_push_has_a_fate(first: int) ->
         assert report.fates[Fate.OPEN].pushes == 0, seed
 
 
+@pytest.mark.slow
 def test_the_worlds_have_everything_the_audit_tells_apart() -> None:
-    reports = [audited(seed) for seed in (*range(10), 24, 34)]
-    for what in (Fate.MERGED, Fate.DROPPED, Fate.ROLLED_BACK):
-        assert any(report.fates[what].pushes for report in reports), what
-    assert any(report.late.pushes for report in reports)
-    assert any(report.replayed for report in reports)
-    assert any(report.lost_commits for report in reports)
+    missing = {"merged", "dropped", "rolled back", "late", "replayed", "lost"}
+    for seed in range(200):
+        report = audited(seed)
+        missing -= {
+            what
+            for what, count in (
+                ("merged", report.fates[Fate.MERGED].pushes),
+                ("dropped", report.fates[Fate.DROPPED].pushes),
+                ("rolled back", report.fates[Fate.ROLLED_BACK].pushes),
+                ("late", report.late.pushes),
+                ("replayed", report.replayed),
+                ("lost", report.lost_commits),
+            )
+            if count
+        }
+        if not missing:
+            return
+    raise AssertionError(f"200 worlds had nothing that was {sorted(missing)}")

@@ -182,8 +182,9 @@ class Run:
                 self.world.note("missed the end")  # still under repair, or not back, when the others had ended
                 continue
             # A crash may take a final cut back that is on no disk; an island that had it keeps it.
-            cut = (life.session.final or ()) if self.history.resumed else last
-            values, final = [local.value for local in life.locals], [values_of[name] for name in sorted(cut)]
+            mine = tuple(anchor.name for anchor in life.session.anchors if anchor.name is not None)
+            cut = mine if self.history.resumed else last
+            values, final = [local.value for local in life.locals], [values_of[name] for name in cut]
             if not life.finished or values != final:
                 raise Violation(f"island {life.island} ends with {values}, not {final}; {self._stages()}")
 

@@ -54,7 +54,7 @@ from syncer.events import (
     UploadFailed,
     UploadProgressed,
 )
-from syncer.finish import AWAIT, LINGER, STOP, Finish, Halt
+from syncer.finish import AWAIT, LINGER, RETURN, STOP, Finish, Halt
 from syncer.gathering import LAUNCH, ROUND, Gathering
 from syncer.initial import InitialCut
 from syncer.joining import LEASE, RECONNECT, Joining
@@ -300,6 +300,8 @@ class Coordinator:
             self._joining.time_out(kind, owner)
         elif kind == ROUND:
             self._gathering.time_out(owner)
+        elif key == RETURN:
+            self._state.returning = False
         elif key == AWAIT:
             self._finish.give_up_waiting()
         elif key == LINGER:

@@ -2,7 +2,9 @@
 
 Knows nothing of how rounds gather. The last rounds are the P outer steps launched after every member was done: each
 fragment gets exactly one. A member that is not done (a restarted island) takes that back until the final cut is out.
-A resumed run waits for the islands of its former life to dial again: they may have learned what only they hold.
+A resumed run waits for the islands of its former life to dial again: they may have learned what only they hold. Its
+first rounds wait a moment, too: what all learned during the outage is to be averaged, not added up one by one as they
+return.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ from syncer.saving import Saving
 from syncer.state import State
 
 AWAIT = ("await", "")
+RETURN = ("return", "")
+RETURN_S = 5.0
+"""Islands say Hello every 2 s; who lives and can reach the syncer is back by then."""
+
 LINGER = ("linger", "")
 STOP = ("stop", "")
 
@@ -61,7 +67,8 @@ class Finish:
         """The run goes on. These islands took part in it; those who saw only the syncer end will dial again."""
         state = self._state
         if not state.final:
-            state.awaited = islands
+            state.awaited, state.returning = islands, True
+            state.deadlines.set(RETURN, state.now + RETURN_S)
             state.deadlines.set(AWAIT, state.now + state.settings.island_lease_s)
             return
         # The cut is out again for those who have not saved.

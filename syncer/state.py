@@ -59,6 +59,8 @@ class State:
     awaited: set[int] = field(default_factory=set)
     """Islands whose work is in a resumed run and that have not joined again; the run does not end without them while
     their lease would last."""
+    returning: bool = False
+    """The syncer was just started again: rounds wait a moment for `awaited`."""
     overrides: dict[str, int] = field(default_factory=dict)
     """Settings that an operator changed while the run went on; they outlive this process."""
     kept_out: dict[int, float] = field(default_factory=dict)
@@ -97,8 +99,10 @@ class State:
 
     @property
     def idle(self) -> bool:
-        """Whether everybody who is here is done, and others may still come back: there is nothing to ask for."""
-        return bool(self.awaited) and self.goal is None and self.roster.done == len(self.roster.members)
+        """Whether rounds wait for islands to come back: for a moment in any case, and as long as those who are here
+        are done and have nothing more to say."""
+        all_done = self.goal is None and self.roster.done == len(self.roster.members)
+        return bool(self.awaited) and (self.returning or all_done)
 
     @property
     def expected(self) -> int:

@@ -21,6 +21,7 @@ from swift_diloco.core.messages import (
 )
 from swift_diloco.core.saved import SavedState
 from syncer.events import DropUpload, Exit, Received, Send, StopRequested, WriteTape
+from syncer.finish import RETURN_S
 from tests.syncer.desk import SESSION, Desk, control, initial_names, messages
 
 
@@ -91,8 +92,8 @@ def test_the_finish_waits_for_min_islands() -> None:
     assert desk.brain.status()["phase"] == "paused"
 
 
-def resumed_with_island_0_done(**settings: Any) -> Desk:
-    """A syncer that goes on after outer step 1 of islands 0 and 1. Island 0 is back, done, and has nothing to push."""
+def resumed(**settings: Any) -> Desk:
+    """A syncer that goes on after outer step 1 of islands 0 and 1."""
     desk = Desk(**settings)
     names = (ValueName(0, 1, "digest-1"), ValueName(1, 0, "digest-1-0"))
     first = initial_names(2)
@@ -106,7 +107,14 @@ def resumed_with_island_0_done(**settings: Any) -> Desk:
         contract={},
     )
     desk.effects += desk.brain.restore(saved, desk.layout, FragmentPlan(((0,), (1,))), now=0.0)
+    return desk
+
+
+def resumed_with_island_0_done(**settings: Any) -> Desk:
+    """Island 0 is back, done, and has nothing to push."""
+    desk = resumed(**settings)
     desk.join(0)
+    desk.at(RETURN_S)
     desk.done(0)
     for t in (2, 3):
         desk.empty(0, t)
@@ -121,6 +129,22 @@ def test_a_resumed_run_does_not_end_before_its_islands_had_time_to_dial_again() 
     assert desk.brain.status()["phase"] == "training" and desk.pulled(1) == [(4, 1), (5, 1)]
     desk.done(1)
     assert desk.brain.status()["phase"] == "finishing"
+
+
+def test_the_first_rounds_after_a_restart_wait_a_moment_for_all_to_return() -> None:
+    desk = resumed()
+    desk.join(0)
+    assert desk.pulled(0) == [] and desk.brain.next_wakeup == RETURN_S
+    assert desk.brain.waiting_for() == "island 1 to join again after the restart of the syncer"
+    desk.join(1)
+    assert desk.pulled(0) == desk.pulled(1) == [(2, 1), (3, 1)]
+
+
+def test_the_first_rounds_after_a_restart_do_not_wait_longer() -> None:
+    desk = resumed()
+    desk.join(0)
+    desk.at(RETURN_S)
+    assert desk.pulled(0) == [(2, 1), (3, 1)]
 
 
 def test_a_resumed_run_ends_without_an_island_that_does_not_dial_again_within_a_lease() -> None:

@@ -30,6 +30,7 @@ from syncer.events import (
     WriteCheckpoint,
     WriteTape,
 )
+from syncer.finish import RETURN_S
 from syncer.global_state import GlobalState, Value
 from syncer.merging import Push
 from syncer.saver import restore
@@ -122,6 +123,7 @@ def test_a_carried_push_is_merged_after_the_restart_and_never_twice() -> None:
     new, (line,) = resumed(desk, state, checkpoint_every=1)
     assert isinstance(line, WriteTape) and line.fields["carried"] == [late]
     new.join(1)
+    new.at(RETURN_S)
     assert new.sent(1, Welcome)[0].held == (initial_names(2)[0],)
     new.push(1, 3, anchor=ValueName(0, 1, "digest-1"))
     (merge,) = new.merges()

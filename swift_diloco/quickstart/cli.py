@@ -56,7 +56,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
         default="megatron",
         help="train with `megatron sft` or with `swift sft` (default: %(default)s)",
     )
-    return parser.parse_args(argv)
+    parser.add_argument(
+        "--chaos", action="store_true", help="kill an island and then the syncer midway, and start both again"
+    )
+    options = parser.parse_args(argv)
+    if options.chaos and options.islands < 2:
+        parser.error("--chaos needs at least 2 islands: one is killed, and the others go on")
+    return options
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -72,7 +78,8 @@ def main(argv: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        report = run_quickstart(Options(options.out, options.steps, options.islands, options.trainer), say=_say)
+        chosen = Options(options.out, options.steps, options.islands, options.trainer, options.chaos)
+        report = run_quickstart(chosen, say=_say)
     except DilocoError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr, flush=True)
         return error.exit_code

@@ -4,6 +4,7 @@ It knows flags of ms-swift and our own, and opens nothing but a port number. Inv
 and of the island alone differ only in the `--plugin`/`--diloco_*` part and the output folder.
 """
 
+import dataclasses
 import os
 import shlex
 import shutil
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from swift_diloco import embedded
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.settings import IslandSettings
 from swift_diloco.quickstart.folder import RunFolder
 from swift_diloco.quickstart.jobs import Command
 from swift_diloco.quickstart.model import SWIFT_TEMPLATE
@@ -26,6 +29,18 @@ PRESET = "quickstart"
 
 SEQUENCE_TOKENS = 192
 """Longest example in tokens, with room: answers have at most 240 letters."""
+
+CHAOS_SAVES = 12
+"""Checkpoints of a job that may be killed."""
+
+CHAOS_SYNCER = {
+    "min-islands": 1,
+    "reconnect-grace-s": 1,
+    "checkpoint-every": 4,
+    "checkpoint-on-start": "true",
+    "background-checkpoint": "true",
+}
+"""Flags of a syncer that is killed: its islands go on without one that died, and it can be started again."""
 
 OTHERS_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "NNODES", "NODE_RANK")
 """What a surrounding torchrun may have set, and a job of our own must not inherit."""
@@ -48,6 +63,13 @@ class Recipe:
     fragments: int = 4
     align: str = "carry"
     """Steps made while a merge is under way count: on a busy machine that is up to 25, which overwrite would lose."""
+    chaos: bool = False
+    """An island and the syncer are killed midway: save often, and let the others go on."""
+
+    @property
+    def save_every(self) -> int:
+        """Local steps between checkpoints; undisturbed jobs save at their end only."""
+        return max(1, self.steps // CHAOS_SAVES) if self.chaos else self.steps
 
 
 def trainer_program(trainer: Trainer) -> str:
@@ -98,7 +120,7 @@ def training_flags(folder: RunFolder, recipe: Recipe, shard: int, job: str) -> l
         "logging_steps": 1,
         "output_dir": folder.output(job),
         "add_version": "false",
-        "save_steps": recipe.steps,
+        "save_steps": recipe.save_every,
         **(_swift_flags(recipe) if recipe.trainer == "swift" else _megatron_flags(recipe)),
     }
     return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
@@ -112,7 +134,7 @@ def _megatron_flags(recipe: Recipe) -> dict[str, object]:
         "global_batch_size": recipe.batch,
         "lr": recipe.learning_rate,
         "save_safetensors": "true",
-        "no_save_optim": "true",
+        **({} if recipe.chaos else {"no_save_optim": "true"}),
     }
 
 
@@ -125,21 +147,22 @@ def _swift_flags(recipe: Recipe) -> dict[str, object]:
         "learning_rate": recipe.learning_rate,
         "torch_dtype": "float32",
         "use_cpu": "true",
-        "save_only_model": "true",
+        "save_only_model": "false" if recipe.chaos else "true",
         "report_to": "none",
     }
 
 
-def syncer_arguments(recipe: Recipe) -> str:
+def syncer_arguments(recipe: Recipe, address: str = f"tcp://{LOOPBACK}:0") -> str:
     """The command line of the embedded syncer, beyond the preset: every island in every round, and what was tuned."""
     flags: dict[str, object] = {
-        "bind": f"tcp://{LOOPBACK}:0",
+        "bind": address,
         "expected-islands": recipe.islands,
         "min-islands": recipe.islands,
         "quorum": recipe.islands,
         "sync-every-steps": recipe.sync_every_steps,
         "fragments": recipe.fragments,
         "align": recipe.align,
+        **(CHAOS_SYNCER if recipe.chaos else {}),
     }
     return shlex.join([word for name, value in flags.items() for word in (f"--{name}", str(value))])
 
@@ -148,6 +171,8 @@ def diloco_flags(folder: RunFolder, recipe: Recipe, island: int, syncer: str) ->
     """What makes a plain job an island."""
     flags = ["--plugin", "diloco", "--diloco_preset", PRESET, "--diloco_island_id", str(island)]
     flags += ["--diloco_syncer", syncer]
+    if recipe.chaos:
+        flags += ["--diloco_save_anchors", "true"]
     if syncer == "embedded":
         flags += ["--diloco_run_dir", str(folder.syncer), "--diloco_syncer_args", syncer_arguments(recipe)]
     return flags
@@ -166,6 +191,30 @@ def island_command(folder: RunFolder, recipe: Recipe, island: int, syncer: str) 
     name = island_name(island)
     words = training_flags(folder, recipe, island, name) + diloco_flags(folder, recipe, island, syncer)
     return _command(folder, recipe, name, words)
+
+
+def resumed_command(folder: RunFolder, recipe: Recipe, island: int, syncer: str, checkpoint: Path) -> Command:
+    """An island that goes on from its own checkpoint, with a log of its own."""
+    name = island_name(island)
+    words = training_flags(folder, recipe, island, name) + diloco_flags(folder, recipe, island, syncer)
+    if recipe.trainer == "swift":
+        words += ["--resume_from_checkpoint", str(checkpoint)]
+    else:
+        words[words.index("--finetune") + 1] = "false"
+        words += ["--mcore_model", str(checkpoint)]
+    return dataclasses.replace(_command(folder, recipe, name, words), log=folder.log(f"{name}-again"))
+
+
+def syncer_command(folder: RunFolder, recipe: Recipe, address: str) -> Command:
+    """The syncer of the run folder, started again at the address that the islands know."""
+    settings = IslandSettings(preset=PRESET, syncer_args=syncer_arguments(recipe, address))
+    return Command(
+        name="syncer",
+        argv=tuple(embedded.syncer_command(folder.syncer, settings)),
+        log=folder.log("syncer-again"),
+        variables={"YETO_DILOCO_HOOK": "off"},
+        base=inherited(os.environ),
+    )
 
 
 def alone_command(folder: RunFolder, recipe: Recipe) -> Command:

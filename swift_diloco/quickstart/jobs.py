@@ -23,6 +23,9 @@ MARK = "SWIFT_DILOCO_QUICKSTART"
 
 Not YETO_DILOCO_…: an island hands none of those on to the syncer that it starts."""
 
+JOB_MARK = "SWIFT_DILOCO_QUICKSTART_JOB"
+"""Environment variable by which a run knows the processes of one of its jobs."""
+
 POLL_S = 0.2
 """How often processes are looked at."""
 
@@ -76,9 +79,9 @@ def tail(log: Path) -> str:
     return "\n".join(f"    {line}" for line in kept[-TAIL_LINES:]) or "    (the log is empty)"
 
 
-def marked_processes(token: str) -> dict[int, str]:
+def marked_processes(token: str, mark: str = MARK) -> dict[int, str]:
     """Living processes, by id, whose environment carries the mark (Linux; elsewhere none is found)."""
-    wanted = f"{MARK}={token}".encode()
+    wanted = f"{mark}={token}".encode()
     found: dict[int, str] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -118,9 +121,24 @@ class Supervisor:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**command.base, **command.variables, MARK: self._token},
+            env={**command.base, **command.variables, MARK: self._token, JOB_MARK: self._job(command.name)},
             start_new_session=True,
         )
+
+    def _job(self, name: str) -> str:
+        return f"{self._token}/{name}"
+
+    def kill(self, name: str) -> None:
+        """End a job's processes at once, as a crash would, and forget the job; it may be started again."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait(KILL_S)
+        deadline = time.monotonic() + KILL_S
+        while left := marked_processes(self._job(name), JOB_MARK):
+            for pid in left:
+                _signal(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise QuickstartError(f"could not kill these processes of {name}: {left}")
 
     def exit_codes(self) -> dict[str, int | None]:
         """Exit code per process, None while it runs."""

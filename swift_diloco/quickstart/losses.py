@@ -39,6 +39,12 @@ def read_points(output_dir: Path) -> list[Point]:
     return parse_points(JsonLines(output_dir / LOG_NAME).new())
 
 
+def joined(first_life: list[Point], points: list[Point]) -> list[Point]:
+    """The curve of a job that was killed and started again: a step that was made twice shows as it was made last."""
+    by_step = {point.step: point for point in (*first_life, *points)}
+    return [by_step[step] for step in sorted(by_step)]
+
+
 def first_loss(points: list[Point]) -> float:
     """The loss before training: that of the very first step."""
     return points[0].loss

@@ -36,6 +36,7 @@ p { color: var(--muted); margin: 4px 0 20px; }
 svg { display: block; width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 .grid { stroke: var(--grid); } .tick, .label { fill: var(--muted); } .legend { fill: var(--ink); }
 .line { fill: none; stroke-width: 2; stroke-linejoin: round; } .faint { fill: none; stroke-width: 1; opacity: .22; }
+.mark { stroke: var(--bad); stroke-width: 1; stroke-dasharray: 4 3; } .marked { fill: var(--bad); font-size: 11px; }
 .hit { fill: transparent; } .hit:hover { fill: var(--ink); fill-opacity: .35; }
 .dot { opacity: .8; } .bar { stroke: var(--card); stroke-width: 1; }
 .dot:hover, .bar:hover { opacity: 1; stroke: var(--ink); }
@@ -101,6 +102,13 @@ def _islands(report: Report) -> str:
     return _table("Jobs", head, rows)
 
 
+def _moments(report: Report) -> str:
+    if not report.moments:
+        return ""
+    rows = [(f"{moment.time_s:.1f} s", f"{moment.step:,}", html.escape(moment.what)) for moment in report.moments]
+    return _table("What was done to the run", ("since the first event", "local step", "what"), rows)
+
+
 def _commands(report: Report) -> str:
     blocks = "".join(
         f"<h2>{html.escape(name)}</h2><pre>{html.escape(shlex.join(argv))}</pre>"
@@ -123,7 +131,7 @@ def render_page(report: Report, charts: Sequence[Chart]) -> str:
         f"<title>swift-diloco quickstart</title><style>{STYLE}</style></head><body><main>"
         f"<h1>swift-diloco quickstart: {verdict}</h1><p>{html.escape(words)}</p>"
         f'{_tiles(report)}<div class="charts">{plots}</div>'
-        f"{_checks(report)}{_islands(report)}{_commands(report)}"
+        f"{_checks(report)}{_moments(report)}{_islands(report)}{_commands(report)}"
         "</main></body></html>\n"
     )
 

@@ -4,8 +4,10 @@ It chooses what is drawn from a tape and loss curves; how it is drawn is `svg.py
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from swift_diloco.quickstart.losses import Point
+from swift_diloco.quickstart.report import Happened
 from swift_diloco.quickstart.svg import Chart, Series, smoothed
 from swift_diloco.quickstart.tape import Commit, Tape
 
@@ -71,6 +73,16 @@ def bytes_chart(tape: Tape) -> Chart:
     return Chart("plot-bytes", "Bytes per round", "outer step t", "bytes", series, y_unit="bytes")
 
 
-def all_charts(curves: Mapping[str, Sequence[Point]], tape: Tape) -> tuple[Chart, ...]:
-    """The plots of the report, in reading order."""
-    return loss_chart(curves), versions_chart(tape), staleness_chart(tape), bytes_chart(tape)
+def all_charts(
+    curves: Mapping[str, Sequence[Point]], tape: Tape, moments: Sequence[Happened] = ()
+) -> tuple[Chart, ...]:
+    """The plots of the report, in reading order, with what was done to the run marked in each."""
+    by_step = tuple((float(moment.step), moment.what) for moment in moments)
+    by_time = tuple((moment.time_s, moment.what) for moment in moments)
+    by_t = tuple((float(tape.outer_step_at(moment.time_s)), moment.what) for moment in moments)
+    return (
+        replace(loss_chart(curves), marks=by_step),
+        replace(versions_chart(tape), marks=by_time),
+        replace(staleness_chart(tape), marks=by_t),
+        replace(bytes_chart(tape), marks=by_t),
+    )

@@ -43,6 +43,17 @@ class AloneResult:
 
 
 @dataclass(frozen=True)
+class Happened:
+    """Something that was done to the run on purpose."""
+
+    time_s: float
+    """Since the tape's first event."""
+    step: int
+    """Local step of the island that was watched."""
+    what: str
+
+
+@dataclass(frozen=True)
 class Check:
     """One thing that must hold."""
 
@@ -71,6 +82,10 @@ class Facts:
     held_out_examples: int
     commands: Mapping[str, Sequence[str]]
     seconds: float
+    moments: tuple[Happened, ...] = ()
+    """What was done to the run on purpose."""
+    chaos: tuple[Check, ...] = ()
+    """What must hold besides, because of that."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +110,7 @@ class Report:
     held_out_examples: int
     seconds: float
     commands: dict[str, list[str]]
+    moments: tuple[Happened, ...] = ()
 
 
 def run_checks(measured: Measured, tape: Tape) -> tuple[Check, ...]:
@@ -141,7 +157,7 @@ def build_report(
     curves: Mapping[int, Sequence[Point]], alone: Sequence[Point], tape: Tape, measured: Measured, facts: Facts
 ) -> Report:
     """Put the numbers together. `curves` are the islands' losses by island id."""
-    checks = run_checks(measured, tape)
+    checks = run_checks(measured, tape) + facts.chaos
     parts = [part for commit in tape.commits for part in commit.contributions]
     return Report(
         format=FORMAT,
@@ -162,6 +178,7 @@ def build_report(
         held_out_examples=facts.held_out_examples,
         seconds=round(facts.seconds, 1),
         commands={name: list(argv) for name, argv in facts.commands.items()},
+        moments=facts.moments,
     )
 
 

@@ -8,11 +8,12 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from swift_diloco.core.run_folder import living_address
 from swift_diloco.quickstart import commands, corpus, evaluate, losses, model, page, plots, report
+from swift_diloco.quickstart.chaos import VICTIM, Chaos
 from swift_diloco.quickstart.errors import QuickstartError
 from swift_diloco.quickstart.folder import RunFolder, claim
 from swift_diloco.quickstart.jobs import Command, Supervisor
@@ -41,6 +42,7 @@ class Options:
     steps: int
     islands: int
     trainer: commands.Trainer = "megatron"
+    chaos: bool = False
 
 
 @dataclass
@@ -52,14 +54,28 @@ class _Run:
     display: Display
     begin_s: float = field(default_factory=time.monotonic)
     started: dict[str, list[str]] = field(default_factory=dict)
+    chaos: Chaos | None = None
 
     @property
     def limit_s(self) -> float:
         return START_LIMIT_S + self.recipe.steps * STEP_LIMIT_S
 
-    def start(self, supervisor: Supervisor, command: Command) -> None:
-        self.started[command.name] = command.typed()
+    def start(self, supervisor: Supervisor, command: Command, name: str = "") -> None:
+        self.started[name or command.name] = command.typed()
         supervisor.start(command)
+
+    def unleash(self, supervisor: Supervisor, tick: Callable[[], None]) -> Callable[[], None]:
+        """What a wait calls when the run is to be disturbed meanwhile."""
+        if not self.recipe.chaos:
+            return tick
+        chaos = Chaos(self.folder, self.recipe, supervisor, lambda command, name: self.start(supervisor, command, name))
+        self.chaos = chaos
+
+        def tick_and_disturb() -> None:
+            tick()
+            chaos.tick()
+
+        return tick_and_disturb
 
     def ticker(self, supervisor: Supervisor, jobs: Sequence[str], *, with_syncer: bool) -> Callable[[], None]:
         """What a wait calls on every look: bring the display up to date."""
@@ -100,7 +116,7 @@ def _train_islands(run: _Run) -> None:
         assert address is not None, "the wait ended because there is one"
         for island in range(1, recipe.islands):
             run.start(supervisor, commands.island_command(run.folder, recipe, island, address))
-        supervisor.wait(limit_s=run.limit_s, what="training the islands", tick=tick)
+        supervisor.wait(limit_s=run.limit_s, what="training the islands", tick=run.unleash(supervisor, tick))
         left = supervisor.leftovers(limit_s=SYNCER_EXIT_LIMIT_S)
         if left:
             raise QuickstartError(
@@ -144,10 +160,13 @@ def _write_report(run: _Run, measured: report.Measured, data: corpus.Corpus, par
     alone = _points(run.folder, commands.ALONE)
     seconds = time.monotonic() - run.begin_s
     facts = report.Facts(parameters, data.size, len(data.held_out), run.started, seconds)
+    if run.chaos is not None:
+        curves[VICTIM] = losses.joined(run.chaos.first_life, curves[VICTIM])
+        facts = replace(facts, moments=run.chaos.happened(tape), chaos=run.chaos.checks(tape))
     result = report.build_report(curves, alone, tape, measured, facts)
     named = {f"island {island}": points for island, points in curves.items()} | {"alone": alone}
     report.write_json(run.folder.root / "report.json", result)
-    page.write_page(run.folder.root / "report.html", result, plots.all_charts(named, tape))
+    page.write_page(run.folder.root / "report.html", result, plots.all_charts(named, tape, facts.moments))
     return result
 
 
@@ -166,12 +185,14 @@ def run_quickstart(options: Options, say: Callable[[str], None]) -> report.Repor
     commands.trainer_program(options.trainer)  # a missing ms-swift is told before anything is written
     folder, lock = claim(options.out)
     with lock, Display() as display:
-        run = _Run(folder, commands.Recipe(options.steps, options.islands, options.trainer), display)
+        recipe = commands.Recipe(options.steps, options.islands, options.trainer, chaos=options.chaos)
+        run = _Run(folder, recipe, display)
         data, parameters = _prepare(folder, options.islands)
         say(f"data: {data.size} questions about the Python standard library, {len(data.held_out)} of them held out")
         before = evaluate.held_out_loss(folder.model, corpus.read_jsonl(folder.held_out))
         say(f"model: Qwen3 with {parameters:,} random parameters, held-out loss {before:.4f}")
-        say(f"training {options.islands} islands and a syncer, {options.steps} local steps each")
+        disturbed = "; one island and then the syncer are killed and started again" if options.chaos else ""
+        say(f"training {options.islands} islands and a syncer, {options.steps} local steps each{disturbed}")
         _train_islands(run)
         say(f"training one island alone, {options.steps} steps")
         _train_alone(run)

@@ -67,6 +67,8 @@ class Chart:
     series: tuple[Series, ...]
     y_unit: Literal["number", "bytes"] = "number"
     y_from_zero: bool = True
+    marks: tuple[tuple[float, str], ...] = ()
+    """Moments to point at: x, and what happened then."""
 
     def y_text(self, y: float) -> str:
         """A value of the y axis in words."""
@@ -229,6 +231,21 @@ def _bars(chart: Chart, series: Series, axes: _Axes, base: dict[float, float]) -
     return parts
 
 
+def _marks(chart: Chart, axes: _Axes) -> list[str]:
+    """A dashed line per moment, with what happened written along it; moments outside of the plot are left out."""
+    parts = []
+    for x, words in chart.marks:
+        if not axes.x.low <= x <= axes.x.high:
+            continue
+        px = axes.px(x)
+        parts.append(f'<line x1="{px:.1f}" x2="{px:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" class="mark"/>')
+        turned = f'transform="rotate(-90 {px - 4:.1f} {HEIGHT - BOTTOM - 6})"'
+        parts.append(
+            f'<text x="{px - 4:.1f}" y="{HEIGHT - BOTTOM - 6}" {turned} class="marked">{html.escape(words)}</text>'
+        )
+    return parts
+
+
 def render(chart: Chart) -> str:
     """The chart as one `<svg>` element; a chart without points says so."""
     head = (
@@ -249,7 +266,7 @@ def render(chart: Chart) -> str:
             parts += _dots(chart, series, axes)
         else:
             parts += _line(chart, series, axes)
-    return head + "".join(parts + _legend(chart)) + "</svg>"
+    return head + "".join(parts + _marks(chart, axes) + _legend(chart)) + "</svg>"
 
 
 def smoothed(points: Sequence[tuple[float, float]], window: int) -> tuple[tuple[float, float], ...]:

@@ -56,6 +56,14 @@ class Tape:
     refused: list[str] = field(default_factory=list)
     final_s: float | None = None
     """When the final cut was published; None: it never was."""
+    begin: float = 0.0
+    """Seconds since 1970 of its first event."""
+    resumes: int = 0
+    """How often a syncer that was started again went on with the run."""
+
+    def outer_step_at(self, time_s: float) -> int:
+        """The last outer step that was taken by then."""
+        return max((commit.t for commit in self.commits if commit.time_s <= time_s), default=0)
 
     @property
     def outer_steps(self) -> int:
@@ -98,7 +106,7 @@ def parse_tape(rows: Iterable[Row]) -> Tape:
     begin: float | None = None
     for row in rows:
         now = float(row.get("time", 0.0))
-        begin = now if begin is None else begin
+        begin = tape.begin = now if begin is None else begin
         time_s = now - begin
         event = row.get("event")
         if event == "init":
@@ -114,6 +122,10 @@ def parse_tape(rows: Iterable[Row]) -> Tape:
             )
         elif event == "refused":
             tape.refused.append(str(row.get("reason", "")))
+        elif event == "resumed":
+            # Commits that were not in the checkpoint were taken back.
+            tape.resumes += 1
+            tape.commits = [commit for commit in tape.commits if commit.t <= int(row.get("t", 0))]
         elif event == "final":
             tape.final_s = time_s
     return tape

@@ -30,6 +30,7 @@ def test_report_json_holds_the_numbers_of_the_files(tmp_path: Path) -> None:
     assert alone == {"steps": 30, "final_loss": pytest.approx(4.45), "held_out_loss": 5.1}
     assert found == {
         "format": 1,
+        "moments": [],
         "held_out_loss_before": 7.5,
         "held_out_loss_after": 5.0,
         "outer_steps": 6,

@@ -11,6 +11,7 @@ import pytest
 from swift_diloco.anchors import Anchor
 from swift_diloco.core.messages import ValueName
 from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.events import Align
 from swift_diloco.holdings import Holdings
 from swift_diloco.simulate import checkers
 from swift_diloco.simulate.checkers import Checker, Rules, Violation
@@ -177,7 +178,10 @@ def test_a_fetch_of_wrong_bytes_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_upload_that_is_never_freed_is_caught(spoil: Callable[[Change], None]) -> None:
     spoil(lambda effect: [] if isinstance(effect, DropUpload) else [effect])
-    assert "never freed" in objects(checkers.handles_balance, world())
+    poisoned = (Fault(float(at), Kind.POISON, island=at % 3) for at in range(5, 30, 2))
+    clogged = (Fault(float(at), Kind.CLOG, island=2, seconds=4.0) for at in range(5, 30, 5))
+    faults = sorted((*poisoned, *clogged), key=lambda fault: fault.at_s)
+    assert "never freed" in objects(checkers.handles_balance, world(*faults))
 
 
 def test_a_checkpoint_that_is_told_too_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +207,13 @@ def test_a_run_that_hangs_after_healing_is_caught(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_island_that_ends_off_the_cut_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Holdings, "left_to_write", lambda self, values: [])
+    right = Holdings.final_cut
+
+    def keeps_progress(self: Holdings, values: tuple[ValueName, ...], **rest: Any) -> None:
+        right(self, values, **rest)
+        self._how = dict.fromkeys(self.pending, Align.SHIFT)
+
+    monkeypatch.setattr(Holdings, "final_cut", keeps_progress)
     run = world()
     with pytest.raises(Violation, match="ends with"):
         run.finish()

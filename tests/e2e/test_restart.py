@@ -115,8 +115,17 @@ def test_a_killed_syncer_goes_on_from_its_checkpoint_and_the_islands_with_it(
 
 def test_a_syncer_killed_again_and_again_merges_nothing_twice_and_ends_with_one_cut(tmp_path: Path) -> None:
     saved = tmp_path / "saved"
-    flags = (*FAST, "--min-islands", "2", "--checkpoint-path", str(saved), "--checkpoint-every", "1")
-    flags += ("--background-checkpoint", "--checkpoint-on-start")
+    flags = (
+        *FAST,
+        "--min-islands",
+        "2",
+        "--checkpoint-path",
+        str(saved),
+        "--checkpoint-every",
+        "1",
+        "--background-checkpoint",
+        "--checkpoint-on-start",
+    )
     random = Random(7)
     with SyncerProcess(tmp_path, *flags) as syncer:
         address = syncer.address
@@ -171,7 +180,12 @@ def test_a_second_signal_ends_a_stopping_syncer_at_once(tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     with SyncerProcess(tmp_path, *FAST, "--checkpoint-path", str(saved)) as syncer:
         idle = threading.Event()
-        island = FakeIsland(Job(syncer.address, steps=40, step_s=0.05), lambda step: step == 20 and idle.wait(WAIT_S))
+
+        def dawdle(step: int) -> None:
+            if step == 20:
+                idle.wait(WAIT_S)
+
+        island = FakeIsland(Job(syncer.address, steps=40, step_s=0.05), dawdle)
         thread = threading.Thread(target=run_side_by_side, args=([island],), daemon=True)
         thread.start()
         until(lambda: island.steps_done == 20, "a step that takes long")

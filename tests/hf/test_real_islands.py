@@ -71,7 +71,7 @@ def test_only_adapters_and_saved_modules_travel_with_lora(
 ) -> None:
     lora = {"tuner_type": "lora", "torch_dtype": "bfloat16", "target_modules": "all-linear", "lora_rank": 4}
     jobs = [
-        Job(project, tmp_path / "out0", {**lora, "modules_to_save": "lm_head"}),
+        Job(project, tmp_path / "out0", {**lora, "modules_to_save": "lm_head"}, ranks=2),
         Job(project, tmp_path / "out1", {**lora, "modules_to_save": "lm_head", "data_seed": 7}),
     ]
     with SyncerProcess(tmp_path / "run", *PAIR) as syncer:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from swift_diloco.anchors import Anchor
-from swift_diloco.core.messages import ValueName
+from swift_diloco.core.messages import Contract, ValueName
 from swift_diloco.core.settings import SyncerSettings
-from swift_diloco.events import Align
+from swift_diloco.events import Align, Install
 from swift_diloco.holdings import Holdings
 from swift_diloco.simulate import checkers
 from swift_diloco.simulate.checkers import Checker, Rules, Violation
@@ -207,13 +207,13 @@ def test_a_run_that_hangs_after_healing_is_caught(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_island_that_ends_off_the_cut_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Holdings.final_cut
+    right = Holdings.install
 
-    def keeps_progress(self: Holdings, values: tuple[ValueName, ...], **rest: Any) -> None:
-        right(self, values, **rest)
-        self._how = dict.fromkeys(self.pending, Align.SHIFT)
+    def keeps_progress(self: Holdings, name: ValueName, contract: Contract) -> Install:
+        effect = right(self, name, contract)
+        return effect if name.version == 0 else Install(name, Align.SHIFT)
 
-    monkeypatch.setattr(Holdings, "final_cut", keeps_progress)
+    monkeypatch.setattr(Holdings, "install", keeps_progress)
     run = world()
     with pytest.raises(Violation, match="ends with"):
         run.finish()

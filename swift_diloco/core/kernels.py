@@ -37,6 +37,11 @@ SUM_LANES = 1024
 """Elements worked on at once, and lanes of a sum. 8 KiB of float64: a block and its sums stay in the first-level
 cache."""
 
+STEP_BLOCK = 32 * SUM_LANES
+"""Elements of a merge and step between two changes of the arrays that are read: short turns over eight streams leave
+the memory's prefetching behind (16 Mi elements took 25.7 ms in turns of SUM_LANES, 19.3 ms so). 384 KiB: they stay in the
+second level."""
+
 QUANT_BLOCK = 256
 """Elements that share one scale in the int8 and q4 encodings."""
 
@@ -161,17 +166,25 @@ def largest_magnitude_bits(values: F32) -> int:
 
 
 @_kernel
+def _gradient(addresses: I64, coefficients: F64, start: int, sums: F64, out: F32) -> None:
+    """out[j] = −Σ_i coefficients[i] · delta_i[start + j], rounded once; `sums` is room for SUM_LANES."""
+    for at in range(0, out.size, SUM_LANES):
+        size = min(SUM_LANES, out.size - at)
+        _combine(addresses, coefficients, start + at, size, sums)
+        target = out[at : at + size]
+        for j in range(size):
+            target[j] = -np.float32(sums[j])
+
+
+@_kernel
 def gradient_range(addresses: I64, coefficients: F64, span: Span, out: F32) -> bool:
     """out[j] = −Σ_i coefficients[i] · delta_i[start + j], rounded once; False if a result is not finite."""
     start, stop = span
     sums = np.empty(SUM_LANES)
     largest = 0
-    for low in range(start, stop, SUM_LANES):
-        size = min(SUM_LANES, stop - low)
-        _combine(addresses, coefficients, low, size, sums)
-        target = out[low - start : low - start + size]
-        for j in range(size):
-            target[j] = -np.float32(sums[j])
+    for low in range(start, stop, STEP_BLOCK):
+        target = out[low - start : min(low + STEP_BLOCK, stop) - start]
+        _gradient(addresses, coefficients, low, sums, target)
         largest = max(largest, largest_magnitude_bits(target))
     return largest < INFINITY_BITS
 
@@ -220,14 +233,12 @@ def merge_momentum_range(
     start, stop = span
     values, momentum, new_values, new_momentum = arrays
     sums = np.empty(SUM_LANES)
-    gradient = np.empty(SUM_LANES, np.float32)
+    gradient = np.empty(STEP_BLOCK, np.float32)
     largest = 0
-    for low in range(start, stop, SUM_LANES):
-        size = min(SUM_LANES, stop - low)
+    for low in range(start, stop, STEP_BLOCK):
+        size = min(STEP_BLOCK, stop - low)
         a, b = low - start, low - start + size
-        _combine(addresses, coefficients, low, size, sums)
-        for j in range(size):
-            gradient[j] = -np.float32(sums[j])
+        _gradient(addresses, coefficients, low, sums, gradient[:size])
         state, out = (values[a:b], momentum[a:b]), (new_values[a:b], new_momentum[a:b])
         largest = max(largest, momentum_step(state, gradient[:size], rates, out))
     return largest < INFINITY_BITS
@@ -239,14 +250,12 @@ def merge_plain_range(addresses: I64, coefficients: F64, span: Span, rates: F32,
     start, stop = span
     values, new_values = arrays
     sums = np.empty(SUM_LANES)
-    gradient = np.empty(SUM_LANES, np.float32)
+    gradient = np.empty(STEP_BLOCK, np.float32)
     largest = 0
-    for low in range(start, stop, SUM_LANES):
-        size = min(SUM_LANES, stop - low)
+    for low in range(start, stop, STEP_BLOCK):
+        size = min(STEP_BLOCK, stop - low)
         a, b = low - start, low - start + size
-        _combine(addresses, coefficients, low, size, sums)
-        for j in range(size):
-            gradient[j] = -np.float32(sums[j])
+        _gradient(addresses, coefficients, low, sums, gradient[:size])
         largest = max(largest, plain_step(values[a:b], gradient[:size], rates, new_values[a:b]))
     return largest < INFINITY_BITS
 

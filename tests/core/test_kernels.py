@@ -46,3 +46,22 @@ def test_largest_magnitude_sees_every_element(size: int) -> None:
         assert kernels.largest_magnitude_bits(kernels.readonly(values)) == kernels.INFINITY_BITS
         values[place] = 0
     assert kernels.largest_magnitude_bits(kernels.readonly(values)) == 0
+
+
+def test_a_range_of_several_blocks_has_the_bits_of_its_parts() -> None:
+    size = 2 * kernels.STEP_BLOCK + 5
+    rng = np.random.default_rng(3)
+    deltas = rng.standard_normal((5, size), dtype=np.float32)
+    addresses = kernels.readonly(np.array([delta.ctypes.data for delta in deltas], np.int64))
+    coefficients = kernels.readonly(np.array([0.1, 0.2, 0.3, 0.15, 0.25]))
+    rates = kernels.readonly(np.array([0.7, 0.9, 1.0], np.float32))
+    values, momentum = (kernels.readonly(rng.standard_normal(size, dtype=np.float32)) for _ in range(2))
+    results = []
+    for step in (size, 999):
+        new = [np.empty(size, np.float32) for _ in range(2)]
+        for low in range(0, size, step):
+            part = slice(low, min(low + step, size))
+            arrays = (values[part], momentum[part], new[0][part], new[1][part])
+            assert kernels.merge_momentum_range(addresses, coefficients, (part.start, part.stop), rates, arrays)
+        results.append([each.tobytes() for each in new])
+    assert results[0] == results[1]

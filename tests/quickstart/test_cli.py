@@ -59,6 +59,7 @@ def test_the_exit_code_tells_what_happened(
         (["--steps", "3"], "3 is not between 20 and 10000"),
         (["--steps", "many"], "invalid whole_number value: 'many'"),
         (["--islands", "9"], "9 is not between 1 and 8"),
+        (["--chaos", "--islands", "1"], "--chaos needs at least 2 islands"),
         (["--step", "30"], "unrecognized arguments: --step 30"),
     ],
 )

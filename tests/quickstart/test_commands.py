@@ -47,6 +47,27 @@ def test_the_syncer_understands_its_arguments() -> None:
     assert (settings.outer_lr, settings.outer_momentum, settings.align) == (1.0, 0.0, RECIPE.align)
 
 
+def test_a_run_with_chaos_saves_often_and_its_island_goes_on_from_a_checkpoint() -> None:
+    recipe = Recipe(steps=240, chaos=True)
+    first = flags(commands.island_command(FOLDER, recipe, 1, "tcp://127.0.0.1:5").argv)
+    assert (first["--save_steps"], first["--diloco_save_anchors"]) == ("20", "true")
+    assert "--no_save_optim" not in first
+    command = commands.resumed_command(FOLDER, recipe, 1, "tcp://127.0.0.1:5", Path("/run/island-1/checkpoint-80"))
+    again = flags(command.argv)
+    changed = {name for name in again.keys() | first.keys() if again.get(name) != first.get(name)}
+    assert changed == {"--mcore_model", "--finetune"}
+    assert (again["--mcore_model"], again["--finetune"]) == ("/run/island-1/checkpoint-80", "false")
+    assert (command.name, command.log.name) == ("island-1", "island-1-again.log")
+
+
+def test_a_killed_syncer_is_started_again_at_the_address_that_the_islands_know() -> None:
+    recipe = Recipe(steps=240, chaos=True)
+    argv = list(commands.syncer_command(FOLDER, recipe, "tcp://127.0.0.1:5").argv)
+    settings = parse_syncer_argv(argv[argv.index("syncer") + 1 :])
+    assert (settings.bind, settings.run_dir, settings.embedded) == ("tcp://127.0.0.1:5", "/run/syncer", True)
+    assert (settings.min_islands, settings.expected_islands, settings.checkpoint_every) == (1, 2, 4)
+
+
 def test_the_island_alone_differs_only_in_the_plugin_and_the_output() -> None:
     island = flags(commands.island_command(FOLDER, RECIPE, 0, "embedded").argv)
     alone = flags(commands.alone_command(FOLDER, RECIPE).argv)

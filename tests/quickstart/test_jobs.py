@@ -109,6 +109,22 @@ def test_a_detached_grandchild_is_found_and_ended(supervisor: Supervisor, tmp_pa
     assert not alive(pid)
 
 
+def test_a_killed_job_is_gone_with_its_detached_children_and_may_be_started_again(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    path = tmp_path / "pid"
+    supervisor.start(python(tmp_path, "other", "import time; time.sleep(600)"))
+    supervisor.start(python(tmp_path, "victim", DETACHED, str(tmp_path / "pid.new"), str(path), "stay"))
+    supervisor.wait_until(path.exists, limit_s=LIMIT_S, what="starting", tick=idle)
+    pid = int(path.read_text())
+    assert alive(pid)
+    supervisor.kill("victim")
+    assert not alive(pid) and supervisor.running() == ["other"]
+    supervisor.check()
+    supervisor.start(python(tmp_path, "victim", "pass"))
+    supervisor.wait_until(lambda: supervisor.running() == ["other"], limit_s=LIMIT_S, what="again", tick=idle)
+
+
 def test_a_process_that_ignores_sigterm_is_killed(
     supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.quickstart import losses
+from swift_diloco.quickstart.losses import Point
 from tests.quickstart import samples
 
 
@@ -14,6 +15,11 @@ def test_the_curve_is_what_was_logged_without_the_summary(tmp_path: Path) -> Non
     assert points == samples.points()
     assert losses.first_loss(points) == 7.0
     assert losses.final_loss(points) == pytest.approx(7.0 - 0.1 * 24.5)
+
+
+def test_a_step_that_was_made_twice_shows_as_it_was_made_last() -> None:
+    first, second = [Point(1, 5.0), Point(2, 4.0), Point(3, 3.5)], [Point(3, 3.4), Point(4, 3.0)]
+    assert losses.joined(first, second) == [Point(1, 5.0), Point(2, 4.0), Point(3, 3.4), Point(4, 3.0)]
 
 
 def test_rows_without_step_or_loss_are_passed_over() -> None:

@@ -81,5 +81,11 @@ def test_faint_lines_have_neither_legend_nor_tooltips() -> None:
     assert len(re.findall('class="dot"', drawing)) == len(POINTS)
 
 
+def test_marks_are_drawn_with_their_words_where_they_lie_in_the_plot() -> None:
+    drawn = render(chart(Series("a", POINTS, 0), marks=((5.0, "x < y"), (11.0, "outside"))))
+    assert drawn.count('class="mark"') == 1 and "x &lt; y" in drawn and "outside" not in drawn
+    ElementTree.fromstring(drawn)
+
+
 def test_a_chart_without_points_says_so() -> None:
     assert ">no data</text>" in render(chart(Series("empty", (), 0)))

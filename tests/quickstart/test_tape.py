@@ -32,6 +32,14 @@ def test_a_void_commit_is_no_outer_step() -> None:
     assert (len(tape.commits), tape.outer_steps) == (2, 1)
 
 
+def test_commits_that_a_resumed_syncer_took_back_do_not_count() -> None:
+    rows = samples.tape_rows()[:-8]
+    resumed = {"event": "resumed", "time": samples.BEGIN_S + 7, "t": 4}
+    tape = parse_tape([*rows, resumed, samples.commit(5, time=samples.BEGIN_S + 9)])
+    assert [(commit.t, commit.time_s) for commit in tape.commits][-2:] == [(4, 4.0), (5, 9.0)]
+    assert (tape.resumes, tape.begin, tape.outer_step_at(8.0)) == (1, samples.BEGIN_S, 4)
+
+
 def test_unknown_events_and_an_absent_file_are_passed_over(tmp_path: Path) -> None:
     assert parse_tape([{"event": "moon", "time": 1.0}, samples.commit(1)]).outer_steps == 1
     assert read_tape(tmp_path / "none.jsonl").commits == []

@@ -16,7 +16,7 @@ from tests.e2e.chaos.checks import check
 from tests.e2e.chaos.figures import Cost, costs, summary
 from tests.e2e.chaos.nursery import Nursery
 from tests.e2e.chaos.processes import RECONNECT_GRACE_S
-from tests.e2e.chaos.scenario import Fault, Scenario, draw
+from tests.e2e.chaos.scenario import Fault, Scenario, draw, draw_kill
 from tests.e2e.chaos.world import RunFailed, World
 
 COMPARED = Scenario(
@@ -78,6 +78,8 @@ def _scenarios(options: argparse.Namespace) -> list[Scenario]:
     if options.replay:
         return [msgspec.json.decode(options.replay, type=Scenario)]
     seeds = range(options.seed, options.seed + options.scenarios)
+    if options.one_kill:
+        return [draw_kill(seed) for seed in seeds]
     return [draw(seed, syncer_faults=not options.islands_only) for seed in seeds]
 
 
@@ -87,6 +89,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the first scenario; the others count on from it")
     parser.add_argument("--replay", default="", metavar="JSON", help="one scenario as it was printed")
     parser.add_argument("--islands-only", action="store_true", help="the syncer is left alone")
+    parser.add_argument("--one-kill", action="store_true", help="one kill -9 of an island each, for the figures")
     parser.add_argument("--compare", action="store_true", help="measure the wall time against other ways")
     parser.add_argument("--out", default="", help="folder that keeps logs, tapes and checkpoints; must be new")
     parser.add_argument("--json", action="store_true", help="only the last line goes to stdout")

@@ -136,7 +136,7 @@ class SyncerHost:
     number = SYNCER
     last = ""
 
-    def __init__(self, scenario: Scenario, folder: Path, *, checkpoints: bool) -> None:
+    def __init__(self, scenario: Scenario, folder: Path, *, checkpoints: bool, linger_s: float = LINGER_S) -> None:
         self.folder = folder / "syncer"
         self.folder.mkdir(parents=True)
         self.address = "tcp://127.0.0.1:0"
@@ -144,7 +144,7 @@ class SyncerHost:
         self.life = 0
         self.tape: list[dict[str, Any]] = []
         self.process: subprocess.Popen[bytes] | None = None
-        self._flags = _flags(scenario)
+        self._flags = [*_flags(scenario), "--final-linger-s", str(linger_s)]
         self._checkpoints = checkpoints
         if checkpoints:
             self._flags += ["--checkpoint-path", str(self.folder / "checkpoint"), "--checkpoint-on-start"]
@@ -197,7 +197,6 @@ def _flags(scenario: Scenario) -> list[str]:
         "align": scenario.align,
         "reconnect-grace-s": RECONNECT_GRACE_S,
         "island-lease-s": scenario.lease_s,
-        "final-linger-s": LINGER_S,
         "shutdown-timeout-s": 2,
     }
     return [word for name, value in values.items() for word in (f"--{name}", str(value))]

@@ -96,6 +96,20 @@ def draw(seed: int, *, syncer_faults: bool) -> Scenario:
     return msgspec.structs.replace(scenario, faults=_faults(rng, scenario, syncer_faults))
 
 
+def draw_kill(seed: int) -> Scenario:
+    """One kill -9 in the middle of a run, at a moment that the seed chooses: what it costs is not blurred by others."""
+    rng = random.Random(seed)
+    fault = Fault(
+        victim=rng.randrange(ISLANDS),
+        how="kill",
+        on=rng.choice(MIDDLE),
+        after=rng.randrange(25, 50),
+        delay_s=round(rng.uniform(0.0, 0.03), 3),
+        away_s=1.5,
+    )
+    return Scenario(seed=seed, steps=120, step_s=0.04, save_every=10, faults=(fault,))
+
+
 def _faults(rng: random.Random, scenario: Scenario, syncer_faults: bool) -> tuple[Fault, ...]:
     faults: list[Fault] = []
     if rng.random() < 0.3:

@@ -1,0 +1,209 @@
+"""Process death with real `megatron sft` islands: the same exports bit for bit, and as good a model as undisturbed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from swift_diloco.audit.auditing import audit
+from swift_diloco.record import RECORD_FILE
+from tests.e2e.chaos.checks import standing
+from tests.e2e.chaos.processes import SyncerHost
+from tests.e2e.chaos.scenario import Scenario
+from tests.e2e.harness import check_tape
+from tests.trainer.forkserver import ForkServer, RunningJob
+from tests.trainer.logs import read_steps
+from tests.trainer.tiny import TinyProject
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+STEPS = 24
+SAVE_EVERY = 4
+LOSS_STEPS = 4
+"""The loss of a run is the mean over its last steps."""
+
+LOSS_RATIO_MAX = 1.02
+WAIT_S = 120.0
+LOOK_S = 0.02
+
+
+@dataclass
+class RealIsland:
+    """One island over all its lives."""
+
+    number: int
+    run: RealRun
+    ranks: int = 1
+    lives: list[RunningJob] = field(default_factory=list)
+
+    @property
+    def out(self) -> Path:
+        return self.run.folder / f"island-{self.number}"
+
+    def start(self) -> None:
+        """From its newest checkpoint, if it has one."""
+        flags: dict[str, Any] = {"train_iters": STEPS, "save_steps": SAVE_EVERY, "save_safetensors": "true"}
+        if self.ranks == 2:
+            flags |= {"tensor_model_parallel_size": 2, "sequence_parallel": "true"}
+        checkpoint = self.newest()
+        if checkpoint is not None:
+            flags |= {"mcore_model": checkpoint, "finetune": "false"}
+        ours = ["--plugin", "diloco", "--diloco_syncer", self.run.syncer.address]
+        ours += ["--diloco_island_id", str(self.number), "--diloco_save_anchors", "true", "--diloco_heartbeat_s", "1"]
+        argv = self.run.project.arguments(self.out, ours, **flags)
+        self.lives.append(self.run.server.start(argv, self.ranks))
+
+    def newest(self) -> Path | None:
+        """The newest checkpoint that is complete."""
+        complete = [path.parent.parent for path in self.out.glob("checkpoint-*/iter_*/.metadata")]
+        named = [path for path in complete if (path / "latest_checkpointed_iteration.txt").exists()]
+        return max(named, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+    def step(self) -> int:
+        """The last step that it logged."""
+        try:
+            return max((step.iteration for step in read_steps(self.out)), default=0)
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def saved(self, step: int) -> bool:
+        """Whether the record of a checkpoint is there, the last thing written."""
+        return (self.out / f"checkpoint-{step}" / RECORD_FILE).exists()
+
+    def kill(self) -> int:
+        """Kill all ranks; the step it had logged."""
+        step = self.step()
+        self.lives[-1].kill(None, signal.SIGKILL)
+        codes = self.lives[-1].wait(WAIT_S).returncodes
+        assert set(codes) <= {-9, -15}, codes
+        return step
+
+    def signal(self, number: signal.Signals) -> None:
+        self.lives[-1].kill(None, number)
+
+    def loss(self) -> float:
+        return fmean(step.loss for step in read_steps(self.out)[-LOSS_STEPS:])
+
+    def export(self) -> dict[str, Any]:
+        tensors: dict[str, Any] = load_file(self.out / f"checkpoint-{STEPS}" / "model.safetensors")
+        return tensors
+
+
+@dataclass
+class RealRun:
+    """A syncer and real islands."""
+
+    server: ForkServer
+    project: TinyProject
+    folder: Path
+    syncer: SyncerHost
+    islands: list[RealIsland] = field(default_factory=list)
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not holds():
+            for island in self.islands:
+                bad = {rank: code for rank, code in island.lives[-1].poll().items() if code != 0}
+                assert not bad, f"before {what}, island {island.number}: {bad}\n{island.lives[-1].text()[-3000:]}"
+            assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}\n{self.syncer.log()[-3000:]}"
+            time.sleep(LOOK_S)
+
+    def kill_syncer(self) -> None:
+        self.syncer.kill()
+
+    def end(self) -> None:
+        """All have ended well, with the same values, and the tape holds."""
+        for island in self.islands:
+            island.lives[-1].wait(WAIT_S).check()
+        assert self.syncer.process is not None and self.syncer.process.wait(WAIT_S) == 0, self.syncer.log()[-3000:]
+        self.syncer.news()
+        assert audit(self.syncer.folder / "tape.jsonl").ok
+        check_tape(standing(self.syncer.tape))
+        first, *others = [island.export() for island in self.islands]
+        for other in others:
+            assert first.keys() == other.keys()
+            assert all(first[name].equal(other[name]) for name in first)
+
+    def loss(self) -> float:
+        return fmean(island.loss() for island in self.islands)
+
+
+@contextmanager
+def real_run(server: ForkServer, project: TinyProject, folder: Path, ranks: tuple[int, ...]) -> Iterator[RealRun]:
+    """Islands that have all begun to train."""
+    scenario = Scenario(ranks=ranks, slowness=(1.0,) * len(ranks), checkpoint_every=2, lease_s=10.0)
+    syncer = SyncerHost(scenario, folder, checkpoints=True, linger_s=20.0)
+    run = RealRun(server, project, folder, syncer)
+    try:
+        syncer.start()
+        run.islands = [RealIsland(number, run, count) for number, count in enumerate(ranks)]
+        for island in run.islands:
+            island.start()
+        yield run
+    finally:
+        for island in run.islands:
+            if island.lives and not island.lives[-1].finished:
+                island.lives[-1].kill()
+        syncer.kill()
+
+
+@pytest.fixture(scope="module")
+def undisturbed_loss(
+    fork_server: ForkServer, tiny_project: TinyProject, tmp_path_factory: pytest.TempPathFactory
+) -> float:
+    with real_run(fork_server, tiny_project, tmp_path_factory.mktemp("undisturbed"), (1, 1)) as run:
+        run.end()
+        return run.loss()
+
+
+def test_killed_island_comes_back_from_its_checkpoint(
+    fork_server: ForkServer, tiny_project: TinyProject, tmp_path: Path, undisturbed_loss: float
+) -> None:
+    with real_run(fork_server, tiny_project, tmp_path, (1, 1)) as run:
+        victim = run.islands[1]
+        run.until(lambda: victim.saved(8) and victim.step() >= 10, "island 1 to train past its checkpoint")
+        victim.kill()
+        victim.start()
+        run.end()
+        assert len([line for line in run.syncer.tape if line["event"] == "joined" and line["island"] == 1]) == 2
+        assert run.loss() <= LOSS_RATIO_MAX * undisturbed_loss
+
+
+def test_killed_syncer_goes_on_from_its_checkpoint_under_training_islands(
+    fork_server: ForkServer, tiny_project: TinyProject, tmp_path: Path, undisturbed_loss: float
+) -> None:
+    with real_run(fork_server, tiny_project, tmp_path, (1, 1)) as run:
+        run.until(lambda: any(line.what == "commit" and line.number >= 5 for line in run.syncer.news()), "5 commits")
+        run.kill_syncer()
+        before = [island.step() for island in run.islands]
+        run.until(lambda: all(i.step() > b + 1 for i, b in zip(run.islands, before, strict=True)), "training goes on")
+        run.syncer.start()
+        run.end()
+        assert [line["event"] for line in run.syncer.tape].count("resumed") == 1
+        assert run.loss() <= LOSS_RATIO_MAX * undisturbed_loss
+
+
+def test_island_0_of_two_ranks_is_killed_then_the_other_is_stopped_and_goes_on(
+    fork_server: ForkServer, tiny_project: TinyProject, tmp_path: Path, undisturbed_loss: float
+) -> None:
+    with real_run(fork_server, tiny_project, tmp_path, (2, 1)) as run:
+        first, second = run.islands
+        run.until(lambda: first.saved(4) and first.step() >= 6, "island 0 to train past its checkpoint")
+        first.kill()
+        first.start()
+        second.signal(signal.SIGSTOP)
+        stopped_at = second.step()
+        run.until(lambda: first.step() > 8, "island 0 to train again")
+        second.signal(signal.SIGCONT)
+        run.until(lambda: second.step() > stopped_at, "island 1 to go on")
+        run.end()
+        assert run.loss() <= LOSS_RATIO_MAX * undisturbed_loss

@@ -140,7 +140,7 @@ class Run:
                 raise Violation(f"no end by {limit_s:g} s: {self.syncer.brain.waiting_for()}; {self._stages()}")
             check(self.history, rules)
             if ended:
-                self._check_end()
+                self.check_end()
         except Exception as error:
             error.add_note(f"seed {self.plan.seed}; the plan: {plan_json(self.plan)}")
             raise
@@ -165,7 +165,7 @@ class Run:
             for i, life in sorted(self.lives.items())
         )
 
-    def _check_end(self) -> None:
+    def check_end(self) -> None:
         """Everybody ended with the final cut, bit for bit."""
         ending = self.syncer.exit
         assert ending is not None

@@ -215,8 +215,9 @@ def test_an_island_that_ends_off_the_cut_is_caught(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Holdings, "install", keeps_progress)
     run = world()
+    run.world.run(lambda: run.syncer.exit is not None, 600.0)
     with pytest.raises(Violation, match="ends with"):
-        run.finish()
+        run.check_end()
 
 
 def test_every_checker_has_its_bug_here() -> None:

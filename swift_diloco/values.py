@@ -97,9 +97,6 @@ class AnchorStore:
         if written:
             self._model.write({fragment: tensor_of(values) for fragment, values in written.items()})
         for arrival in arrivals:
-            blended = written.get(arrival.fragment, arrival.values)
-            if blended is not arrival.values:
-                self._buffers.give(blended)
             self._captured.pop(arrival.fragment, None)
             old = self._anchors.get(arrival.fragment)
             self._anchors[arrival.fragment] = arrival.values
@@ -112,20 +109,21 @@ class AnchorStore:
         return values
 
     def _aligned(self, arrival: Arrival) -> Values:
+        """What is to be written. It lies in the old anchor's buffer, which nobody needs any more: however many
+        fragments arrive at once, only one has its local values copied at a time."""
         if arrival.align in (Align.OVERWRITE, Align.ANCHOR) or arrival.values.size == 0:
             return arrival.values
-        local_values = self._local(arrival.fragment)
-        local, new = tensor_of(local_values), tensor_of(arrival.values)
+        local_values, old_values = self._local(arrival.fragment), self._anchors[arrival.fragment]
+        local, old, new = tensor_of(local_values), tensor_of(old_values), tensor_of(arrival.values)
         if arrival.align is Align.BLEND:
-            _by_block(lambda here, there: _blend(here, there, arrival.alpha), local, new)
-            return local_values
-        old = tensor_of(self._anchors[arrival.fragment])
-        if arrival.align is Align.CARRY:
+            _by_block(lambda out, here, there: _blend(out, here, there, arrival.alpha), old, local, new)
+        elif arrival.align is Align.CARRY:
             captured = tensor_of(self._captured[arrival.fragment])
-            _by_block(lambda here, base, pushed, there: _shift(here, base + pushed, there), local, old, captured, new)
+            _by_block(lambda base, here, there, more: _shift(base.add_(more), here, there), old, local, new, captured)
         else:
-            _by_block(_shift, local, old, new)
-        return local_values
+            _by_block(_shift, old, local, new)
+        self._buffers.give(local_values)
+        return old_values
 
 
 def _by_block(operation: Callable[..., None], *tensors: torch.Tensor) -> None:
@@ -134,12 +132,12 @@ def _by_block(operation: Callable[..., None], *tensors: torch.Tensor) -> None:
         operation(*parts)
 
 
-def _blend(local: torch.Tensor, new: torch.Tensor, alpha: float) -> None:
-    """local <- alpha * local + (1 - alpha) * new."""
-    local.mul_(alpha).add_(new * (1.0 - alpha))
+def _blend(out: torch.Tensor, local: torch.Tensor, new: torch.Tensor, alpha: float) -> None:
+    """out <- alpha * local + (1 - alpha) * new. Uses up `local`."""
+    torch.add(local.mul_(alpha), new * (1.0 - alpha), out=out)
 
 
-def _shift(local: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> None:
-    """local <- new + (local - old), except that an element whose global value did not change keeps its bits."""
+def _shift(old: torch.Tensor, local: torch.Tensor, new: torch.Tensor) -> None:
+    """old <- new + (local - old), except that an element whose global value did not change keeps its bits."""
     shifted = new + (local - old)
-    torch.where(new == old, local, shifted, out=local)
+    torch.where(new == old, local, shifted, out=old)

@@ -149,3 +149,46 @@ def test_all_values_of_one_boundary_are_written_in_one_go(rank: Rank) -> None:
         ]
     )
     assert rank.model.writes == 1
+
+
+class CountingBuffers(HostBuffers):
+    """Knows the most buffers that were out at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = 0
+        self.most = 0
+
+    def take(self, elements: int) -> Values:
+        self.out += 1
+        self.most = max(self.most, self.out)
+        return super().take(elements)
+
+    def give(self, values: Values) -> None:
+        self.out -= 1
+        super().give(values)
+
+
+@pytest.mark.parametrize("align", [Align.BLEND, Align.SHIFT])
+def test_fragments_that_arrive_together_need_one_copy_of_local_values_at_a_time(align: Align) -> None:
+    layout, buffers = make_layout(SPECS), CountingBuffers()
+    model = QuadraticModel(0, 1, start=1.0, target=3.0)
+    pieces = PieceMap(layout, plan_fragments(layout, 5, "binpack"), model.boxes(layout))
+    model.bind(pieces)
+    store = AnchorStore(model, pieces, buffers)
+    for fragment in range(5):
+        store.anchor_here(fragment)
+    assert buffers.out == buffers.most == 5
+    arrivals = []
+    for fragment in range(5):
+        arrived = buffers.take(pieces.elements(fragment))
+        arrived[:] = 2.0 + fragment
+        arrivals.append(Arrival(fragment, arrived, align, 0.5))
+    store.install(arrivals)
+    assert buffers.most == 5 + 5 + 1
+    assert buffers.out == 5
+    out = [torch.empty(pieces.elements(fragment)) for fragment in range(5)]
+    for fragment in range(5):
+        model.read(fragment, out[fragment])
+        expected = 2.0 + fragment if align is Align.SHIFT else 0.5 + (2.0 + fragment) / 2
+        assert (out[fragment] == expected).all()

@@ -126,6 +126,8 @@ class Trial:
     saves, if it has a folder, and vanishes."""
     vanish_before: str = ""
     """Vanish between the final cut and the last save (`save`), or between that save and telling of it (`saved`)."""
+    looks: bool = True
+    """Whether `at_start` is wanted; it costs the memory of the model and the anchors."""
     model_type: type[TrialModel] = TrialModel
     islands: list[Island] = field(default_factory=list)
     models: list[TrialModel] = field(default_factory=list)
@@ -182,7 +184,8 @@ class Trial:
 
     def _train(self, rank: int, island: Island, model: TrialModel) -> None:
         island.start()
-        self._started.append(_values(island, model))
+        if self.looks:
+            self._started.append(_values(island, model))
         step, final = island.job.step, True
         while step < self.steps:
             time.sleep(self.step_s)

@@ -6,13 +6,15 @@ settings ask for. The version it missed by being late is not held against it: it
 answer in time.
 
 Knows nothing of how rounds gather. Invariants: an island has at most one late or carried push per fragment; the anchor
-of one is held until it is merged or dropped; together the carried ones have at most `carried_bytes_max`.
+of one is held until it is merged or dropped; together they have at most `carried_bytes_max`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from swift_diloco.core.codec import Encoding, encoded_bytes
+from swift_diloco.core.layout import fragment_elements
 from swift_diloco.core.messages import Outcome, PushAnswer, PushOffer
 from syncer.dropping import drop_answer
 from syncer.events import OpenUpload
@@ -34,6 +36,8 @@ class Carrying:
         """A push is not complete while its round closes; whether it may go on."""
         state = self._state
         if not state.settings.late_carry or state.final or self._has(answer.island, closed.fragment):
+            return False
+        if not self._fits(closed.fragment):
             return False
         del state.uploads[answer.push]
         answer.carried = True
@@ -59,7 +63,10 @@ class Carrying:
         answers = (r.answers.get(member.island) for r in self._state.rounds.values() if r.t == offer.t)
         if any(answer is not None for answer in answers):
             return f"outer step {offer.t} has an answer of island {member.island} already"
-        return self._too_old(offer.t, offer)
+        if (reason := self._too_old(offer.t, offer)) is not None:
+            return reason
+        most = self._state.settings.carried_bytes_max
+        return None if self._fits(fragment) else f"late pushes take carried_bytes_max = {most} bytes already"
 
     def admit(self, offer: PushOffer, answer: Answer) -> None:
         """Take a late offer; its upload begins."""
@@ -104,7 +111,7 @@ class Carrying:
         message = PushAnswer(state.session, answer.generation, answer.push, Outcome.CARRIED)
         state.send_to(answer.island, answer.generation, message)
         state.tape("carried", island=answer.island, push=answer.push, t=late.t, fragment=late.fragment)
-        self._make_room()
+        self._make_room(state.settings.carried_bytes_max)
         return True
 
     def failed(self, upload: str, reason: str) -> bool:
@@ -122,17 +129,34 @@ class Carrying:
                 del self._state.late[push]
                 drop_answer(self._state, late, late.answer, "its generation ended before it was complete", freed=True)
 
-    def _make_room(self) -> None:
-        """Drop the oldest beyond the bound. What is being merged is free again soon."""
-        state, most = self._state, self._state.settings.carried_bytes_max
+    def _fits(self, fragment: int) -> bool:
+        """Whether there is room for one more, once the oldest have made some."""
+        room = self._state.settings.carried_bytes_max - self._size(fragment)
+        self._make_room(room)
+        return self._held() <= room
+
+    def _held(self) -> int:
+        """Bytes of what is carried and of what will be."""
+        carried = sum(late.answer.payload_bytes for late in self._state.carried.values())
+        return carried + sum(self._size(late.fragment) for late in self._state.late.values())
+
+    def _size(self, fragment: int) -> int:
+        """Bytes of a push."""
+        state = self._state
+        assert state.layout is not None and state.plan is not None
+        elements = fragment_elements(state.layout, state.plan, fragment)
+        return encoded_bytes(elements, Encoding(state.settings.delta_encoding))
+
+    def _make_room(self, most: int) -> None:
+        """Drop the oldest beyond `most` bytes. What is being merged is free again soon."""
+        state = self._state
         merging = {answer.push for each in state.rounds.values() for answer in each.merging}
-        held = sum(late.answer.payload_bytes for late in state.carried.values())
         for key, late in list(state.carried.items()):
-            if held <= most:
+            if self._held() <= most:
                 return
             if late.answer.push not in merging:
-                held -= late.answer.payload_bytes
-                self._drop(key, f"late pushes take more than carried_bytes_max = {most} bytes, and it is the oldest")
+                bound = state.settings.carried_bytes_max
+                self._drop(key, f"late pushes take more than carried_bytes_max = {bound} bytes, and it is the oldest")
 
     # -- They are merged ----------------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """Writes checkpoints: only what is new, each file whole, the manifest last; and takes away what no kept one needs.
 
-A `Store` is one folder, an `Job` one checkpoint, and the `Writer` a thread that writes one job at a time and reports
-each step. The values it writes are immutable buffers, so nothing is copied and nobody waits for it: whoever wants to
-replace a fragment has it written first (`hasten`) and hears `FragmentWritten`.
+A `Store` is one folder, a `Job` one checkpoint, and the `Writer` a thread that writes one job at a time and reports
+each step; an exception that is no disk's is reported as it is. The values it writes are immutable buffers, so nothing
+is copied and nobody waits for it: whoever wants to replace a fragment has it written first (`hasten`) and hears
+`FragmentWritten`.
 
 Knows no rounds and no islands. Invariants: see `checkpoint_files`; a file is removed only when a newer manifest, on the
 disk, does without it.
@@ -221,7 +222,10 @@ class Writer:
     """
 
     def __init__(
-        self, store: Store, report: Callable[[Event], None], before_manifest: Callable[[], None] = lambda: None
+        self,
+        store: Store,
+        report: Callable[[Event | Exception], None],
+        before_manifest: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._report = report
@@ -257,10 +261,12 @@ class Writer:
             assert job is not None
             try:
                 self._write(job)
-                ended: Event = CheckpointWritten(job.number)
+                ended: Event | Exception = CheckpointWritten(job.number)
             except OSError as error:
                 reason = f"{error.strerror or error}: {error.filename or self._store.folder}"
                 ended = CheckpointFailed(job.number, reason)
+            except Exception as error:
+                ended = error  # Our own fault: whoever waits for the end must hear of it.
             with self._changed:
                 self._job = None
             del job  # the buffers are free from here on

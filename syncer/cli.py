@@ -84,6 +84,7 @@ def serve(settings: SyncerSettings) -> int:
                 server.fetches.pinned_max = settings.pinned_fragments_max
                 server.fetches.encoding = Encoding(settings.publish_encoding)
                 store = keep_checkpoints(settings, server, brain, intact)
+                del intact  # Its values live as long as they are present, not as long as this frame.
                 if settings.embedded:
                     server.orphan_timeout_s = EMBEDDED_ORPHAN_TIMEOUT_S
                 obey_signals(server, embedded=settings.embedded)

@@ -10,7 +10,7 @@ from functools import partial
 from swift_diloco.core.checkpoint_files import Intact
 from syncer.checkpoint import Job, Part, Writer
 from syncer.deltas import flat_values
-from syncer.events import WriteCheckpoint, WriteFirst
+from syncer.events import Event, WriteCheckpoint, WriteFirst
 from syncer.global_state import GlobalState, Value
 from syncer.uploads import Uploads
 
@@ -35,6 +35,13 @@ class Saver:
         deltas = [self._uploads.delta(push.push) for push in saved.carried]
         carried = [partial(flat_values, delta, state.buffers) for delta in deltas]
         self._writer.begin(Job(effect.number, saved, parts, carried))
+
+
+def told(event: Event | Exception) -> list[Event]:
+    """What a writer reported, as events. Raises what is no event: a fault of our own."""
+    if isinstance(event, Exception):
+        raise event
+    return [event]
 
 
 def restore(intact: Intact, state: GlobalState, uploads: Uploads) -> None:

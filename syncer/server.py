@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from swift_diloco.core import frames
@@ -44,7 +45,7 @@ from syncer.gate import Gate
 from syncer.global_state import GlobalState, MergeResult, Value
 from syncer.links import Links
 from syncer.merging import Push
-from syncer.saver import Saver, restore
+from syncer.saver import Saver, restore, told
 from syncer.status import StatusFile
 from syncer.tape import Tape
 from syncer.uploads import Uploads
@@ -162,9 +163,9 @@ class Server:
         self._completions.put(lambda: [ev.StopRequested()])
         self._endpoint.wake()
 
-    def _report(self, event: Event) -> None:
-        """Have the coordinator hear of something. Any thread."""
-        self._completions.put(lambda: [event])
+    def _report(self, event: Event | Exception) -> None:
+        """Have the coordinator hear of something, or this thread raise it. Any thread."""
+        self._completions.put(partial(told, event))
         self._endpoint.wake()
 
     def _turn(self) -> None:

@@ -141,21 +141,37 @@ def test_a_late_push_that_arrives_damaged_is_dropped() -> None:
     ]
 
 
-def test_the_oldest_late_push_goes_when_they_take_too_much_memory() -> None:
+def test_the_oldest_late_push_makes_room_for_a_new_one() -> None:
     desk = Desk(quorum=1, carried_bytes_max=20)
     desk.ready(3)
-    late = [desk.offer(island, 1) for island in (1, 2)]
+    late = [desk.offer(1, 1), desk.offer(2, 2)]
     desk.push(0, 1)
     desk.at(5.0)
     desk.merged(1)
     desk.take(UploadCompleted(late[0], 16))
     assert not desk.tape("dropped")
-    desk.take(UploadCompleted(late[1], 16))
+    desk.push(0, 2)
     (dropped,) = desk.tape("dropped")
     assert (dropped["push"], dropped["reason"]) == (
         late[0],
         "late pushes take more than carried_bytes_max = 20 bytes, and it is the oldest",
     )
+    assert messages(desk.take(UploadCompleted(late[1], 16)))[0].outcome is Outcome.CARRIED  # type: ignore[union-attr]
+
+
+def test_what_still_arrives_needs_room_too() -> None:
+    desk = Desk(quorum=1, carried_bytes_max=20)
+    desk.ready(3)
+    late = [desk.offer(island, 1) for island in (1, 2)]
+    desk.push(0, 1)
+    desk.at(5.0)
+    (dropped,) = desk.tape("dropped")
+    assert dropped["push"] == late[1]
+    offer = desk.offer_of(2, 1)
+    reason = "late pushes take carried_bytes_max = 20 bytes already"
+    assert messages(desk.take(Received(control(2), offer))) == [
+        PushAnswer(SESSION, "k5", offer.push, Outcome.REFUSED, reason)
+    ]
 
 
 def test_without_late_carry_nothing_is_kept() -> None:

@@ -188,7 +188,7 @@ class Told:
     """A writer and what it reported."""
 
     def __init__(self, folder: Path) -> None:
-        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
         self.store = Store(folder, 2)
         self.manifests_seen: list[bool] = []
         self.writer = Writer(
@@ -202,7 +202,7 @@ class Told:
         self.writer.begin(job)
         return job
 
-    def heard(self, count: int) -> list[Event]:
+    def heard(self, count: int) -> list[Event | Exception]:
         return [self.events.get(timeout=10) for _ in range(count)]
 
 
@@ -250,3 +250,15 @@ def test_a_full_disk_is_told_and_the_next_attempt_succeeds(tmp_path: Path, monke
     told.begin(2, (1, 2))
     assert told.heard(3)[-1] == CheckpointWritten(2)
     assert read_newest(tmp_path).state.step == 2
+
+
+def test_a_fault_of_our_own_is_reported_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(tmp_path)
+
+    def broken(*given: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(Store, "write_manifest", broken)
+    told.begin(1, (1, 2))
+    (*_, error) = told.heard(3)
+    assert isinstance(error, KeyError)

@@ -49,9 +49,9 @@ def test_below_min_islands_all_ranks_idle_together_and_resume_by_themselves(
     caplog.set_level(logging.INFO, logger="swift_diloco")
     with SyncerProcess(tmp_path, *PAIR) as syncer:
         gone = threading.Event()
-        stays = Trial(syncer.address, 40, ranks=ranks).begin()
+        stays = Trial(syncer.address, 4000, ranks=ranks).begin()
         goes = Trial(
-            syncer.address, 400, island_id=1, target=3.0, vanish_when=lambda island, step: gone.is_set()
+            syncer.address, 4000, island_id=1, target=3.0, vanish_when=lambda island, step: gone.is_set()
         ).begin()
         wait_until(lambda: len(syncer.events("commit")) >= 3, "rounds are taken", stays, goes)
         gone.set()
@@ -62,10 +62,11 @@ def test_below_min_islands_all_ranks_idle_together_and_resume_by_themselves(
         time.sleep(1.5)  # longer than parked ranks may sleep between two exchanges
         assert stays.steps_done <= parked_at + 1
         assert stays.runs
+        stays.steps = parked_at + 40  # all its ranks are parked, so all will see it
         back = Trial(syncer.address, 40, island_id=1, target=3.0).begin()
         back.join()
         stays.join()
-        assert stays.steps_done == 40
+        assert stays.steps_done == parked_at + 40
         assert syncer.wait() == 0, syncer.text()
         assert stays.digest == back.digest
         check_tape(syncer.tape(), min_islands=2)
@@ -79,7 +80,7 @@ def test_pause_ends_when_the_syncer_that_ordered_it_is_unheard_for_a_lease(tmp_p
     flags = (*PAIR, "--island-lease-s", "2")
     with SyncerProcess(tmp_path, *flags) as syncer, Proxy(syncer.address) as proxy:
         gone, enough = threading.Event(), threading.Event()
-        goes = Trial(syncer.address, 400, island_id=1, vanish_when=lambda island, step: gone.is_set()).begin()
+        goes = Trial(syncer.address, 4000, island_id=1, vanish_when=lambda island, step: gone.is_set()).begin()
         stays = Trial(proxy.address, 4000, vanish_when=lambda island, step: enough.is_set()).begin()
         wait_until(lambda: len(syncer.events("commit")) >= 1, "rounds are taken", stays, goes)
         gone.set()

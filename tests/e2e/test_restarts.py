@@ -18,13 +18,15 @@ from swift_diloco.core.errors import PeerError
 from swift_diloco.island import Island
 from swift_diloco.record import RECORD_FILE
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
-from tests.fakes.trial import Gate, Trial, TrialModel, wait_until
+from tests.fakes.trial import Gate, Hold, Trial, TrialModel, wait_until
 
 pytestmark = pytest.mark.net
 
 VANISHES_AT = 2
 """Before H steps: nothing is pushed."""
 END = 18
+MANY = 4000
+"""More steps than a test lets an island take."""
 
 
 @dataclass(frozen=True)
@@ -70,22 +72,24 @@ def test_row_of_the_resume_table(
     with SyncerProcess(tmp_path / "run", *flags) as syncer:
         address = syncer.address
         mine: dict[str, Any] = {"out": tmp_path / "out", "settings": {"save_anchors": row.anchors}}
-        others_gate, own_gate = Gate(1, END), Gate(1)
-        other = Trial(address, END, island_id=1, target=3.0, before_step=others_gate).begin()
-        first = Trial(address, 400, ranks=ranks, vanish_when=vanishing(row), **mine).begin()
+        others, own = Hold(lambda step: step == 1), Hold(lambda step: True)
+        other = Trial(address, MANY, island_id=1, target=3.0, before_step=others).begin()
+        first = Trial(address, MANY, ranks=ranks, vanish_when=vanishing(row), **mine).begin()
         first.join()
         assert first.vanished
         (saved_at,) = first.saved_at
         if row.moved:
-            others_gate.open(1)
+            others.release()
             wait_until(lambda: {c["fragment"] for c in syncer.events("commit")} == {0, 1, 2}, "all move on", other)
+            others.again()
         folder = tmp_path / "out" / f"checkpoint-{saved_at}"
-        again = Trial(address, saved_at + END, ranks=ranks_again, resume_from=folder, before_step=own_gate, **mine)
+        again = Trial(address, MANY, ranks=ranks_again, resume_from=folder, before_step=own, **mine)
         again.begin()
         wait_until(lambda: again.has_started, "the island has come back", again)
         check_row(row, first, again, folder)
-        others_gate.open()
-        own_gate.open()
+        other.steps, again.steps = other.steps_done + END, again.steps_done + END
+        others.release()
+        own.release()
         again.join()
         other.join()
         assert syncer.wait() == 0, syncer.text()

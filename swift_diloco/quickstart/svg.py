@@ -24,6 +24,9 @@ HIT_POINTS_MAX = 80
 LEGEND_LETTER_PX = 6.6
 """Mean width of a letter of the legend, at 12 px."""
 
+MARK_LETTER_PX = 12.0
+"""Room that the words along a mark take beside it."""
+
 PALETTE_SIZE = 8
 """Series colours that the page defines; further series begin again."""
 
@@ -233,16 +236,17 @@ def _bars(chart: Chart, series: Series, axes: _Axes, base: dict[float, float]) -
 
 def _marks(chart: Chart, axes: _Axes) -> list[str]:
     """A dashed line per moment, with what happened written along it; moments outside of the plot are left out."""
-    parts = []
+    parts, before = [], -math.inf
     for x, words in chart.marks:
         if not axes.x.low <= x <= axes.x.high:
             continue
         px = axes.px(x)
+        beside = px + MARK_LETTER_PX if px - before < MARK_LETTER_PX else px - 4  # two at one place: one on each side
+        before = px
         parts.append(f'<line x1="{px:.1f}" x2="{px:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" class="mark"/>')
-        turned = f'transform="rotate(-90 {px - 4:.1f} {HEIGHT - BOTTOM - 6})"'
-        parts.append(
-            f'<text x="{px - 4:.1f}" y="{HEIGHT - BOTTOM - 6}" {turned} class="marked">{html.escape(words)}</text>'
-        )
+        turned = f'transform="rotate(-90 {beside:.1f} {HEIGHT - BOTTOM - 6})"'
+        place = f'x="{beside:.1f}" y="{HEIGHT - BOTTOM - 6}" {turned} class="marked"'
+        parts.append(f"<text {place}>{html.escape(words)}</text>")
     return parts
 
 

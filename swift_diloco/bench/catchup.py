@@ -56,8 +56,8 @@ class Options:
     slow_mb_per_s: float = 10.0
     joiners: int = 16
     joiner_mb_per_s: float = 20.0
-    seconds: float = 6.0
-    pairs: int = 4
+    seconds: float = 4.0
+    pairs: int = 8
     warm_s: float = 10.0
 
     @property
@@ -78,6 +78,7 @@ class Stretch:
     """Of the syncer, per round: what a busy machine does not blur."""
     memory_mib: list[float] = field(default_factory=list)
     heartbeat_s: list[float] = field(default_factory=list)
+    """The longest wait of the island that trains for the answer to a heartbeat."""
     seen: list[Seen] = field(default_factory=list)
 
 
@@ -121,7 +122,6 @@ class World:
         self.stretch(seconds, into)
         receivers.order(LEAVE)
         into.seen.append(msgspec.json.decode(receivers.answer(), type=Seen))
-        into.heartbeat_s.append(into.seen[-1].heartbeat_s)
 
 
 def run(options: Options) -> list[Line]:
@@ -153,7 +153,13 @@ def figures(options: Options, stretches: tuple[Stretch, Stretch, Stretch], peak_
     pace, pins_mib = median(alone.rounds_per_s), float(PINNED_MAX * options.fragment_mebibytes)
     growth_mib = max(slow.memory_mib) - max(alone.memory_mib)
     allowed_mib = options.mebibytes + PIPELINE * 3 * options.fragment_mebibytes + pins_mib + BASE_MIB
-    seconds = max([*slow.heartbeat_s, *joined.heartbeat_s])
+    waits: dict[str, Detail] = {
+        "beside_slow_s": short(max(slow.heartbeat_s)),
+        "beside_joiners_s": short(max(joined.heartbeat_s)),
+        "of_slow_s": short(max(seen.heartbeat_s for seen in slow.seen)),
+        "of_joiners_s": short(max(seen.heartbeat_s for seen in joined.seen)),
+    }
+    longest = max(wait for wait in waits.values() if isinstance(wait, float))
     moved: dict[str, Detail] = {
         "alone": [short(each) for each in alone.rounds_per_s],
         "with_slow": [short(each) for each in slow.rounds_per_s],
@@ -168,5 +174,5 @@ def figures(options: Options, stretches: tuple[Stretch, Stretch, Stretch], peak_
         line("catchup_pace_joiners", "rounds/s", (median(joined.rounds_per_s), pace, GO_ON_RATIO), "higher", **joiners),
         line("catchup_growth_slow", "MiB", (max(growth_mib, 0.0), GROWTH_MIB + pins_mib, 1.0), "lower"),
         line("catchup_memory", "MiB", (peak_mib, allowed_mib, 1.0), "lower", joiners=options.joiners),
-        line("catchup_heartbeat", "s", (seconds, HEARTBEAT_LIMIT_S, 1.0), "lower"),
+        line("catchup_heartbeat", "s", (longest, HEARTBEAT_LIMIT_S, 1.0), "lower", **waits),
     ]

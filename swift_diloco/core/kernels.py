@@ -39,8 +39,8 @@ cache."""
 
 STEP_BLOCK = 32 * SUM_LANES
 """Elements of a merge and step between two changes of the arrays that are read: short turns over eight streams leave
-the memory's prefetching behind (16 Mi elements took 25.7 ms in turns of SUM_LANES, 19.3 ms so). 384 KiB: they stay in the
-second level."""
+the memory's prefetching behind (16 Mi elements took 25.7 ms in turns of SUM_LANES, 19.3 ms so). What a turn writes,
+384 KiB, stays in the second level of the cache until it is checked."""
 
 QUANT_BLOCK = 256
 """Elements that share one scale in the int8 and q4 encodings."""

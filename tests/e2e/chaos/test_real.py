@@ -26,7 +26,7 @@ from tests.trainer.tiny import TinyProject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-STEPS = 24
+STEPS = 40
 SAVE_EVERY = 4
 LOSS_STEPS = 4
 """The loss of a run is the mean over its last steps."""

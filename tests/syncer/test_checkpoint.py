@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -262,3 +263,63 @@ def test_a_fault_of_our_own_is_reported_as_it_is(tmp_path: Path, monkeypatch: py
     told.begin(1, (1, 2))
     (*_, error) = told.heard(3)
     assert isinstance(error, KeyError)
+
+
+# -- Killed at any instant --------------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Fuse:
+    """Lets so many operations on the disk happen and kills the process at the next one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 10**9
+        self.burnt = 0
+        monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # The kernel outlives us here; a disk takes its time.
+        for owner, name in ((os, "replace"), (os, "fsync"), (Path, "unlink"), (Path, "rename"), (Path, "open")):
+            monkeypatch.setattr(owner, name, self._guarded(getattr(owner, name)))
+
+    def _guarded(self, operation: Callable[..., object]) -> Callable[..., object]:
+        def guarded(*given: object, **named: object) -> object:
+            if self.left <= 0:
+                self.burnt += 1
+                raise Killed
+            self.left -= 1
+            return operation(*given, **named)
+
+        return guarded
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_whenever_the_process_is_killed_the_old_or_the_new_checkpoint_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resumed: bool
+) -> None:
+    fuse, seen = Fuse(monkeypatch), []
+    for operations in range(100):
+        folder = tmp_path / str(operations)
+        fuse.left = 10**9
+        store = Store(folder, 1)
+        write(store, (1, 2))
+        fuse.left = operations
+        try:
+            if resumed:
+                store, _ = reopened(folder, keep=1)
+            write(store, (3, 2), (late_push(),))
+            done = True
+        except Killed:
+            done = False
+        fuse.left = 10**9
+        intact = read_newest(folder)
+        assert intact.skipped == ()
+        versions = tuple(name.version for name in intact.state.values)
+        assert versions in ((1, 2), (3, 2)) and len(intact.carried) == (versions == (3, 2))
+        seen.append(versions)
+        store, _ = reopened(folder)  # and a run goes on from there
+        assert write(store, (5, 2)).state.step == 5
+        if done:
+            break
+    assert seen == sorted(seen) and seen[0] == (1, 2) and seen[-1] == (3, 2) and len(seen) > 10
+    assert fuse.burnt == len(seen) - 1

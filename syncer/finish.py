@@ -123,6 +123,7 @@ class Halt:
         self._state = state
         self._closing = closing
         self._saving = saving
+        self._overdue = False
 
     def requested(self) -> None:
         """SIGTERM or SIGINT: the first is graceful once there is something to lose, the second is not."""
@@ -144,6 +145,8 @@ class Halt:
             return
         self._abandon([r for r in state.rounds.values() if self._hopeless(r)], "no island is left to answer it")
         if state.rounds:
+            if self._overdue and self._saving.stuck:
+                self._end(1, f"told to stop; computed outer steps could not be written: {state.save_fault}")
             return
         saved = self._saving.secured(final=bool(state.final))
         if saved is True:
@@ -152,7 +155,8 @@ class Halt:
             self._end(1, f"told to stop; the last checkpoint could not be written: {state.save_fault}")
 
     def time_out(self) -> None:
-        """Gathering rounds had their time."""
+        """Gathering rounds had their time, and so had a disk that computed ones wait for."""
+        self._overdue = True
         gathering = [r for r in self._state.rounds.values() if r.stage is Stage.GATHERING]
         self._abandon(gathering, f"not complete within {self._state.settings.shutdown_timeout_s:g} s of the stop")
 

@@ -56,6 +56,11 @@ class Saving:
         return self.enabled and self._state.settings.durable_publish
 
     @property
+    def stuck(self) -> bool:
+        """Whether outer steps wait for a disk that takes nothing."""
+        return self.durable and self._failed is not None
+
+    @property
     def _background(self) -> bool:
         return self._state.settings.background_checkpoint and not self.durable
 

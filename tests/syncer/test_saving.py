@@ -180,9 +180,9 @@ def test_an_operator_may_ask_for_a_checkpoint() -> None:
 # -- Durable before publish -------------------------------------------------------------------------------------------
 
 
-def durable_desk() -> Desk:
-    """A run whose initial values are on the disk."""
-    desk = desk_of(durable_publish=True)
+def durable_desk(**settings: Any) -> Desk:
+    """A run whose initial values wait for the disk."""
+    desk = desk_of(durable_publish=True, **settings)
     desk.join(0)
     for fragment in range(2):
         desk.take(UploadCompleted(f"k1.init-1-{fragment}", 16))
@@ -344,3 +344,18 @@ def test_a_stop_before_training_exits_at_once() -> None:
     desk = desk_of()
     desk.join(0)
     assert desk.take(StopRequested())[-1] == Exit(0, "told to stop before training began")
+
+
+def test_a_stop_does_not_wait_for_ever_for_a_disk_that_is_full() -> None:
+    desk = durable_desk(shutdown_timeout_s=100.0)
+    written(desk, 1)
+    step(desk, 1)
+    failed(desk, 2)
+    desk.gone(0)
+    desk.take(StopRequested())
+    for now in (RETRY_S, 2 * RETRY_S, 3 * RETRY_S):
+        number = wanted(desk.at(now))[0][0]
+        failed(desk, number)
+    ending = desk.at(100.0)[-1]
+    assert ending == Exit(1, "told to stop; computed outer steps could not be written: no room")
+    assert not desk.commits()

@@ -98,7 +98,7 @@ def test_a_slow_address_lets_no_more_through_than_its_rate() -> None:
             with far:
                 while left > 0:
                     left -= len(far.recv(left))
-            assert time.perf_counter() - begin >= 0.25
+            assert time.perf_counter() - begin >= 0.19
 
 
 def test_the_options_of_a_bench_are_flags_of_the_types_of_their_defaults() -> None:

@@ -40,6 +40,7 @@ HEARTBEAT_LIMIT_S = 1.0
 HEARTBEAT_S = 0.2
 TURN_S = 0.002
 START_LIMIT_S = 300.0
+"""For the first values, or for one round: whoever waits longer waits in vain."""
 
 SYNCER_FLAGS = (
     "--sync-every-steps", "1", "--quorum", "1", "--grace-cap-s", "0", "--upload-grace-s", "0",
@@ -89,10 +90,12 @@ class World:
         self._rank, self.watch = rank, watch
 
     def train(self, seconds: float) -> float:
-        """Train for so long; rounds per second."""
+        """Train for so long, and until a round is over; rounds per second."""
         begin, before = time.perf_counter(), len(self._rank.notes.installed)
-        while time.perf_counter() < begin + seconds:
+        while time.perf_counter() < begin + seconds or len(self._rank.notes.installed) == before:
             self._rank.turn(TURN_S, trained=True)
+            if time.perf_counter() > begin + seconds + START_LIMIT_S:
+                raise DilocoError(f"no round was over within {START_LIMIT_S:g} s")
         return (len(self._rank.notes.installed) - before) / (time.perf_counter() - begin)
 
     def start(self) -> None:
@@ -107,10 +110,10 @@ class World:
         """Train and note what was seen."""
         self.watch.reset()
         self._rank.notes.heartbeat_s.clear()
-        used = self.watch.processor_s()
+        used, before = self.watch.processor_s(), len(self._rank.notes.installed)
         into.rounds_per_s.append(self.train(seconds))
         used = self.watch.processor_s() - used
-        into.processor_s.append(used / max(1.0, into.rounds_per_s[-1] * seconds))
+        into.processor_s.append(used / (len(self._rank.notes.installed) - before))
         into.memory_mib.append(self.watch.reset() / MIB)
         into.heartbeat_s.append(max([*self._rank.notes.heartbeat_s, self._rank.control.unanswered_s]))
 

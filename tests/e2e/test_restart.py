@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +18,9 @@ import pytest
 from swift_diloco.audit.auditing import audit
 from swift_diloco.audit.report import Fate
 from swift_diloco.core.checkpoint_files import read_newest
+from swift_diloco.core.run_folder import living_pid
+from swift_diloco.core.settings import IslandSettings
+from swift_diloco.embedded import start_or_find, stop
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, run_side_by_side
 from tests.fakes.island import FakeIsland, Job
 from tests.fakes.proxy import UP, Proxy
@@ -278,3 +285,29 @@ def test_what_a_slow_link_delivers_late_is_merged_into_a_later_round(tmp_path: P
         report = audit(tmp_path / "tape.jsonl")
         assert report.ok, report.violations
         assert report.late.pushes > 0 and syncer.events("carried"), report.plain()
+
+
+def test_an_embedded_syncer_that_died_goes_on_without_being_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    settings = IslandSettings(syncer_args=" ".join((*FAST, "--bind", address, "--checkpoint-every", "1")))
+
+    def events(kind: str) -> list[dict[str, Any]]:
+        lines = (tmp_path / "tape.jsonl").read_text().splitlines()
+        return [line for line in map(json.loads, lines) if line["event"] == kind]
+
+    try:
+        assert start_or_find(tmp_path, settings) == address
+        islands = Islands(Job(address, steps=60, step_s=0.05))
+        until(lambda: len(events("checkpoint")) >= 2, "two checkpoints")
+        pid = living_pid(tmp_path)
+        assert pid
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: living_pid(tmp_path) is None, "the end of the syncer")
+        assert start_or_find(tmp_path, settings) == address
+        islands.finish()
+        until(lambda: living_pid(tmp_path) is None, "the end of the run")
+    finally:
+        stop(tmp_path)
+    assert [line["t"] > 0 for line in events("resumed")] == [True]
+    assert audit(tmp_path / "tape.jsonl").ok and read_newest(tmp_path / "checkpoint").state.final

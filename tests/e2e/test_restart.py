@@ -311,3 +311,23 @@ def test_an_embedded_syncer_that_died_goes_on_without_being_told(tmp_path: Path)
         stop(tmp_path)
     assert [line["t"] > 0 for line in events("resumed")] == [True]
     assert audit(tmp_path / "tape.jsonl").ok and read_newest(tmp_path / "checkpoint").state.final
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    flags = (*FAST, "--checkpoint-path", str(saved), "--checkpoint-every", "1", "--checkpoint-keep", "4")
+    with SyncerProcess(tmp_path, *flags) as syncer:
+        Islands(Job(syncer.address, steps=12, step_s=0.02)).finish()
+        assert syncer.wait() == 0, syncer.text()
+    newest = read_newest(saved)
+    changed = max(newest.state.values, key=lambda name: name.version)
+    (saved / newest.manifest.fragments[changed.fragment].name).write_bytes(b"rotten")
+    before = read_newest(saved)
+    assert before.skipped and before.state.step < changed.version
+    with SyncerProcess(tmp_path, *flags, "--resume") as syncer:
+        assert syncer.address
+        syncer.terminate()
+        assert syncer.wait() == 0, syncer.text()
+        assert "a newer checkpoint is not used" in syncer.text()
+        assert [line["t"] for line in syncer.events("resumed")] == [before.state.step]
+        assert check_prefix(saved, syncer.tape()) == before.state.step

@@ -93,6 +93,8 @@ def serve(settings: SyncerSettings) -> int:
                 folder.publish_admin_token(admin_token)
                 folder.publish_address(address, session, ring.own.public if ring is not None else "")
                 log.info("listening on %s, process %d, run folder %s", address, os.getpid(), run_dir)
+                if store is None:
+                    log.warning("no --checkpoint-path: if this process dies, the run's global values die with it")
                 outcome = server.run()
                 if store is not None:
                     store.close()

@@ -23,7 +23,7 @@ from pathlib import Path
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.presets import load_preset
 from swift_diloco.core.run_folder import LOG_FILE, living_address, living_pid
-from swift_diloco.core.settings import IslandSettings
+from swift_diloco.core.settings import IslandSettings, parse_syncer_argv
 
 log = logging.getLogger("swift_diloco")
 
@@ -72,8 +72,13 @@ _started: list[subprocess.Popen[bytes]] = []
 """Syncers that this process started, so that one that has ended does not stay a zombie."""
 
 
-def start_or_find(run_dir: Path, settings: IslandSettings, environ: Mapping[str, str] | None = None) -> str:
-    """The address of the run folder's syncer, which is started if none lives there. Raises `UserError`."""
+def start_or_find(
+    run_dir: Path, settings: IslandSettings, environ: Mapping[str, str] | None = None, *, again_at: str = ""
+) -> str:
+    """The address of the run folder's syncer, which is started if none lives there. Raises `UserError`.
+
+    `again_at`: the address of the one that lived there before; a new one must be found at the same port.
+    """
     run_dir = run_dir.absolute()
     run_dir.mkdir(parents=True, exist_ok=True)
     pid = living_pid(run_dir)
@@ -83,7 +88,7 @@ def start_or_find(run_dir: Path, settings: IslandSettings, environ: Mapping[str,
         return address
     with (run_dir / LOG_FILE).open("ab") as log_file:
         process = subprocess.Popen(
-            syncer_command(run_dir, settings),
+            [*syncer_command(run_dir, settings), *_same_port(run_dir, settings, again_at)],
             stdin=subprocess.DEVNULL,
             stdout=log_file,
             stderr=log_file,
@@ -114,6 +119,10 @@ def stop(run_dir: Path, within_s: float = STOP_S) -> bool:
             return True
     log.error("the syncer, process %s, does not end; stop it by hand", living_pid(run_dir))
     return False
+
+
+SYNCER_WORDS = 4
+"""Words of `syncer_command` before the syncer's own: the interpreter, -P, -m and the module."""
 
 
 def syncer_command(run_dir: Path, settings: IslandSettings) -> list[str]:
@@ -147,6 +156,15 @@ def _checkpoint_path(words: Sequence[str]) -> str:
         if name == "--checkpoint-path":
             return value if equals else following
     return ""
+
+
+def _same_port(run_dir: Path, settings: IslandSettings, again_at: str) -> list[str]:
+    """The flag that keeps the port of an earlier syncer, where the user left the choice of a port to it."""
+    bind = parse_syncer_argv(syncer_command(run_dir, settings)[SYNCER_WORDS:]).bind
+    host, _, port = bind.rpartition(":")
+    if not again_at or port not in ("0", "*"):
+        return []
+    return ["--bind", f"{host}:{again_at.rpartition(':')[2]}"]
 
 
 def syncer_environment(environ: Mapping[str, str]) -> dict[str, str]:

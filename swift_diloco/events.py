@@ -172,6 +172,11 @@ class StopTraining:
 
 
 @dataclass(frozen=True)
+class SeekSyncer:
+    """The syncer went without a word: whoever started it may look whether it lives (rank 0)."""
+
+
+@dataclass(frozen=True)
 class SaveNow:
     """Have the trainer write a checkpoint at this boundary."""
 
@@ -212,6 +217,7 @@ Effect = (
     | Capture
     | ForgetUpload
     | StopTraining
+    | SeekSyncer
     | SaveNow
     | Abort
     | Fail

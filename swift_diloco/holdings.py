@@ -65,6 +65,11 @@ class Holdings:
         """Whether anchors from a record still wait for the syncer's values."""
         return bool(self._resumed)
 
+    @property
+    def grown(self) -> bool:
+        """Whether this island stands on global values: those of a record, or of this life."""
+        return self._remembered is not None or any(anchor.name is not None for anchor in self.anchors)
+
     def wanted(self) -> tuple[ValueName, ...]:
         """Values to install once every rank has staged them, in fragment order."""
         return tuple(self.pending[fragment] for fragment in sorted(self.pending))

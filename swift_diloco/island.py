@@ -66,6 +66,8 @@ class JobFacts:
     """Token of the job's run folder; a restart of the same job has the same one."""
     address: Callable[[], str]
     """Where the syncer is; called on rank 0 only, may start it."""
+    revive: Callable[[str], None] | None = None
+    """The syncer at this address is gone without a word; called on rank 0, returns at once, may start it again."""
     resumed_from: Path | None = None
     """The trainer checkpoint that was loaded, if one was."""
 
@@ -126,7 +128,7 @@ class Island:
         Raises `UserError` (no syncer there, another model, an id in use) or `PeerError` (no initial values in time).
         """
         self._prepare()
-        begun = self._share_clock()
+        begun = self._exchange()
         self._feed(events.Started())
         while not self.session.may_train(self._now) and not self._verdict.stop:
             self._boundary(wait_s=POLL_S)
@@ -168,7 +170,7 @@ class Island:
         if self._links.control is not None:
             self._links.control.progressed(step)
         self._feed(events.LastStepReached())
-        begun = self._share_clock()
+        begun = self._exchange()
         while self.session.stage is not Stage.FINISHED:
             self._boundary(wait_s=POLL_S)
             self._tell_wait()
@@ -222,7 +224,7 @@ class Island:
 
     def _regain_link(self) -> None:
         """The last word needs a link: if it was cut meanwhile, give it a moment; else the syncer lingers without us."""
-        begun = self._share_clock()
+        begun = self._exchange()
         while self.session.final is None and self._now - begun < LAST_WORD_S:
             self._boundary(wait_s=POLL_S)
 
@@ -315,11 +317,7 @@ class Island:
 
     # -- boundaries ----------------------------------------------------------------------------------------------------
 
-    def _share_clock(self) -> float:
-        self._now = self._exchange(0.0)
-        return self._now
-
-    def _exchange(self, wait_s: float) -> float:
+    def _exchange(self, wait_s: float = 0.0) -> float:
         """Rank 0's mail to everybody, and into the session. Returns rank 0's clock."""
         mail = Mail(0.0, ())
         if self._links.control is not None:
@@ -373,6 +371,9 @@ class Island:
             case events.SaveNow(reason):
                 self._verdict = replace(self._verdict, save=True, reason=reason)
                 self.performer.log("info", f"saving at this step: {reason}")
+            case events.SeekSyncer():
+                if self._links.control is not None and self.job.revive is not None:
+                    self.job.revive(self._links.control.address)
             case events.Abort(reason):
                 raise PeerError(reason)
             case events.Fail(reason):

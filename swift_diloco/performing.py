@@ -23,7 +23,6 @@ from swift_diloco.link import ControlLink
 from swift_diloco.model import ModelPieces
 from swift_diloco.resume import Resumed
 from swift_diloco.session import Session
-from swift_diloco.states import Stage
 from swift_diloco.values import AnchorStore, Arrival
 
 logger = logging.getLogger("swift_diloco")
@@ -149,7 +148,7 @@ class Performer:
             step=max(about.start_step, self._session.step),
             ranks=about.owners,
             layout=about.layout if with_layout else None,
-            running=self._session.stage is not Stage.WAITING_FOR_CUT,
+            running=self._session.holdings.grown,
         )
 
     def _bind(self, plan: FragmentPlan) -> None:

@@ -63,6 +63,7 @@ from swift_diloco.events import (
     ProvideInit,
     SaveFinished,
     SaveNow,
+    SeekSyncer,
     Started,
     StepEnded,
     StopTraining,
@@ -186,7 +187,9 @@ class Session:
                 self.last_heard_at = self._started_at = now
                 return self._dial(now)
             case LinkLost():
-                return self._lost("the link to the syncer broke", now)
+                gone = self.membership is not Membership.DIALING and self.stage is not Stage.FINISHED
+                lost = self._lost("the link to the syncer broke", now)
+                return [*lost, SeekSyncer()] if gone else lost
             case LastStepReached():
                 return self._reached_last_step()
             case SaveFinished():

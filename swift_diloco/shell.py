@@ -55,8 +55,9 @@ class Shell:
         if wants_own_syncer(settings) and group.rank == 0:
             self._own_syncer = OwnSyncer(folder, settings)
             address = self._own_syncer.address
+        revive = self._own_syncer.revive if self._own_syncer is not None else None
         instance = instance_of(folder, settings.island_id) if group.rank == 0 else ""
-        return JobFacts(step=step, instance=instance, address=address)
+        return JobFacts(step=step, instance=instance, address=address, revive=revive)
 
     def end(self) -> None:
         """The trainer's last save is durable: leave. Collective."""

@@ -26,6 +26,7 @@ from swift_diloco.core.messages import (
     Refused,
     Resumed,
     Saved,
+    Stopping,
     SyncerMessage,
     Unknown,
     ValueName,
@@ -472,3 +473,12 @@ def test_with_a_coarser_publication_the_provider_of_the_initial_values_installs_
     assert [effect for effect in world.boundary(*V0) if isinstance(effect, Install)] == [
         Install(name, Align.OVERWRITE) for name in V0
     ]
+
+
+def test_a_member_whose_link_breaks_looks_for_its_syncer_unless_it_was_told_of_the_stop() -> None:
+    world = World().training()
+    assert world.feed(events.LinkLost())[-1] == events.SeekSyncer()
+    assert events.SeekSyncer() not in world.feed(events.LinkLost())
+    told = World().training()
+    told.hear(Stopping("s1", "g1", "told to stop"))
+    assert events.SeekSyncer() not in told.feed(events.LinkLost())

@@ -39,8 +39,7 @@ cache."""
 
 STEP_BLOCK = 32 * SUM_LANES
 """Elements of a merge and step between two changes of the arrays that are read: short turns over eight streams leave
-the memory's prefetching behind (16 Mi elements took 25.7 ms in turns of SUM_LANES, 19.3 ms so). What a turn writes,
-384 KiB, stays in the second level of the cache until it is checked."""
+prefetching behind (16 Mi elements took 25.7 ms in turns of SUM_LANES, 19.3 ms so). What it writes fits the L2 cache."""
 
 QUANT_BLOCK = 256
 """Elements that share one scale in the int8 and q4 encodings."""
@@ -73,8 +72,7 @@ def _intrinsic(function: Callable[..., Any]) -> Callable[[int], Any]:
 
 
 def readonly(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """A view that cannot be written: kernels are compiled per type, and numba counts writability as part of the
-    type."""
+    """A view that cannot be written: kernels are compiled per type, of which numba counts writability a part."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -141,10 +139,28 @@ def squared_norm_of_sum(addresses: I64, coefficients: F64, start: int, stop: int
     sums = np.empty(SUM_LANES)
     for low in range(start, stop, SUM_LANES):
         size = min(SUM_LANES, stop - low)
+        if addresses.size == 4:
+            _square_four(addresses, coefficients, low, lanes[:size])
+            continue
         _combine(addresses, coefficients, low, size, sums)
         for j in range(size):
             lanes[j] += sums[j] * sums[j]
     return _lane_sum(lanes)
+
+
+@_kernel
+def _square_four(addresses: I64, coefficients: F64, start: int, lanes: F64) -> None:
+    """lanes[j] += (Σ_i coefficients[i] · delta_i[start + j])² of four islands, a sixth faster than by way of `sums`."""
+    size = lanes.size
+    c0, c1, c2, c3 = coefficients[0], coefficients[1], coefficients[2], coefficients[3]
+    d0 = carray(_f32_pointer(addresses[0] + 4 * start), size)
+    d1 = carray(_f32_pointer(addresses[1] + 4 * start), size)
+    d2 = carray(_f32_pointer(addresses[2] + 4 * start), size)
+    d3 = carray(_f32_pointer(addresses[3] + 4 * start), size)
+    for j in range(size):
+        two = c0 * np.float64(d0[j]) + c1 * np.float64(d1[j])
+        total = two + c2 * np.float64(d2[j]) + c3 * np.float64(d3[j])
+        lanes[j] += total * total
 
 
 @_kernel
@@ -225,11 +241,8 @@ def plain_step(values: F32, gradient: F32, rates: F32, out: F32) -> int:
 def merge_momentum_range(
     addresses: I64, coefficients: F64, span: Span, rates: F32, arrays: tuple[F32, F32, F32, F32]
 ) -> bool:
-    """`gradient_range` and `momentum_step` in one pass; `arrays` = the span's values, momentum, new values, new
-    momentum.
-
-    False if a number written is not finite.
-    """
+    """`gradient_range` and `momentum_step` in one pass; `arrays` = the span's values, momentum, new values and new
+    momentum. False if a number written is not finite."""
     start, stop = span
     values, momentum, new_values, new_momentum = arrays
     sums = np.empty(SUM_LANES)
@@ -364,8 +377,7 @@ def q4_decode(scales: F32, codes: U8, out: F32) -> None:
 
 
 def warm_up() -> None:
-    """Compile every kernel, or load its machine code from disk. Seconds the first time, so a process does it at its
-    start."""
+    """Compile every kernel, or load its machine code from disk: seconds the first time, so it is done at the start."""
     values, out, other = (np.ones(4, np.float32) for _ in range(3))
     frozen = readonly(values)
     addresses = readonly(np.array([values.ctypes.data], np.int64))

@@ -300,6 +300,8 @@ class Life:
             case events.Fail(reason) | events.Abort(reason):
                 self.failure = reason
                 self.kill(silently=False)
+            case events.SeekSyncer():
+                pass  # the world starts its syncer again by itself
             case events.Log(level, text):
                 self.world.say(f"island {self.island} {level}: {text}")
             case _:

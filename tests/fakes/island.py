@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from swift_diloco.core.layout import TensorSpec
 from swift_diloco.core.settings import IslandSettings
 from swift_diloco.island import Island, JobFacts
+from swift_diloco.own_syncer import OwnSyncer
 from tests.fakes import checkpoint
 from tests.fakes.group import ThreadGroup
 from tests.fakes.quadratic import SPECS, QuadraticModel, scaled, whole_tensors
@@ -58,6 +59,9 @@ class Job(msgspec.Struct, frozen=True):
     save_every: int = 0
     """Steps between checkpoints; 0: only what is ordered, and the last one."""
     save_anchors: bool = False
+    run_dir: str = ""
+    """The island starts a syncer of its own in this folder, and `address` is not used."""
+    syncer_args: str = ""
     save_s: float = 0.0
     """How long writing a checkpoint takes."""
 
@@ -99,10 +103,18 @@ class FakeIsland:
             curve_key=job.curve_key,
             syncer_key=job.syncer_key,
             save_anchors=job.save_anchors,
+            syncer_args=job.syncer_args,
         )
         self.steps_done = self.began_at = checkpoint.newest(Path(job.out)) if job.out else 0
         resumed_from = checkpoint.folder_of(Path(job.out), self.began_at) if self.began_at else None
-        facts = JobFacts(self.began_at, f"{job.instance}-{job.island}", lambda: job.address, resumed_from)
+        own = OwnSyncer(Path(job.run_dir), settings) if job.run_dir else None
+        facts = JobFacts(
+            self.began_at,
+            f"{job.instance}-{job.island}",
+            own.address if own is not None else lambda: job.address,
+            own.revive if own is not None else None,
+            resumed_from,
+        )
         for rank, group in enumerate(groups):
             model = QuadraticModel(rank, job.ranks, start=job.start, target=job.target, specs=job.specs)
             if resumed_from is not None:

@@ -149,7 +149,7 @@ class Trial:
         step = int(self.resume_from.name.partition("-")[2]) if self.resume_from is not None else 0
         self.steps_done = step
         settings = IslandSettings(island_id=self.island_id, **{**DEFAULTS, **self.settings})
-        facts = JobFacts(step, f"trial-{self.island_id}", lambda: self.address, self.resume_from)
+        facts = JobFacts(step, f"trial-{self.island_id}", lambda: self.address, resumed_from=self.resume_from)
         for rank, group in enumerate(ThreadGroup.make(self.ranks)):
             model = self.model_type(rank, self.ranks, start=self.start, target=self.target, specs=self.specs)
             model.resumed_from = self.resume_from

@@ -65,3 +65,15 @@ def test_a_range_of_several_blocks_has_the_bits_of_its_parts() -> None:
             assert kernels.merge_momentum_range(addresses, coefficients, (part.start, part.stop), rates, arrays)
         results.append([each.tobytes() for each in new])
     assert results[0] == results[1]
+
+
+def test_the_length_of_a_sum_of_four_has_the_bits_of_one_of_five_whose_last_counts_nothing() -> None:
+    size = 3 * kernels.SUM_LANES + 5
+    deltas = np.random.default_rng(4).standard_normal((5, size), dtype=np.float32)
+    addresses = np.array([delta.ctypes.data for delta in deltas], np.int64)
+    coefficients = np.array([0.1, 0.2, 0.3, 0.15, 0.0])
+    four, five = (
+        kernels.squared_norm_of_sum(kernels.readonly(addresses[:n]), kernels.readonly(coefficients[:n]), 2, size)
+        for n in (4, 5)
+    )
+    assert four == five > 0

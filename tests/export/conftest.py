@@ -1,3 +1,6 @@
-"""Fixtures of the tests with the real trainer."""
+"""Fixtures of the tests with the real trainers."""
 
-from tests.trainer.fixtures import *  # noqa: F403
+from tests.hf.conftest import project, swift_server
+from tests.trainer.fixtures import fork_server, tiny_project
+
+__all__ = ["fork_server", "project", "swift_server", "tiny_project"]

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.e2e.harness import FAST, SyncerProcess
+from tests.hf.jobs import Job, run_islands
 from tests.trainer.forkserver import SERVER_ENVIRONMENT, ForkServer
 from tests.trainer.tiny import TinyProject
 
@@ -51,3 +52,24 @@ def test_the_checkpoint_of_a_megatron_run_is_exported_as_its_trainer_exports_the
         assert torch.equal(ours[name], tensor), name
     assert any(not torch.equal(ours[name], base[name]) for name in ours)
     assert (out / "config.json").exists()
+
+
+def test_the_checkpoint_of_a_transformers_run_is_exported_in_the_type_of_the_base(
+    swift_server: ForkServer, project: TinyProject, tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved"
+    with SyncerProcess(tmp_path / "run", *FAST, "--checkpoint-path", str(saved)) as syncer:
+        run_islands(swift_server, syncer, [Job(project, tmp_path / "out")])
+        assert syncer.wait() == 0, syncer.text()
+    done = export(saved, "--hf", project.model, "--out", tmp_path / "hf")
+    assert done.returncode == 0, done.stderr[-4000:]
+    ours, theirs, base = (weights(folder) for folder in (tmp_path / "hf", last_save(tmp_path / "out"), project.model))
+    assert ours.keys() == base.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert ours[name].dtype == base[name].dtype and torch.equal(ours[name], tensor.to(base[name].dtype)), name
+    assert any(not torch.equal(ours[name], base[name]) for name in ours)
+
+
+def last_save(output: Path) -> Path:
+    """The folder of the trainer's last checkpoint."""
+    return max(output.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))

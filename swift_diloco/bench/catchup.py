@@ -154,7 +154,8 @@ def figures(options: Options, stretches: tuple[Stretch, Stretch, Stretch], peak_
     """What came out, as lines."""
     alone, slow, joined = stretches
     pace, pins_mib = median(alone.rounds_per_s), float(PINNED_MAX * options.fragment_mebibytes)
-    growth_mib = max(slow.memory_mib) - max(alone.memory_mib)
+    # Before the first receiver came; afterwards the buffers that pins gave back are kept for later.
+    growth_mib = max(slow.memory_mib) - alone.memory_mib[0]
     allowed_mib = options.mebibytes + PIPELINE * 3 * options.fragment_mebibytes + pins_mib + BASE_MIB
     waits: dict[str, Detail] = {
         "beside_slow_s": short(max(slow.heartbeat_s)),

@@ -78,6 +78,7 @@ def serve(settings: SyncerSettings) -> int:
         try:
             with ThreadPoolExecutor(min(os.cpu_count() or 1, THREADS_MAX), thread_name_prefix="numbers") as threads:
                 state = GlobalState(outer, settings.merge == "avg", threads, Encoding(settings.delta_encoding))
+                state.heloco = settings.correction == "heloco"
                 files = Files(tape, StatusFile(run_dir / STATUS_FILE), {"address": address, "pid": os.getpid()})
                 brain = Coordinator(settings, session=session, tokens=new_token)
                 server = Server(brain, session, state, endpoint, files)

@@ -65,6 +65,8 @@ class GlobalState:
         self._outer = outer
         self._encoding = encoding
         self._average_only = average_only
+        self.heloco = False
+        """Correct deltas against the momentum before they are merged."""
         self._threads = threads
         self._plans: list[MergePlan] = []
         self._present: list[Value | None] = []
@@ -195,7 +197,7 @@ class GlobalState:
         specs = (layout.tensors[tensor] for tensor in group)
         average = MergeRule.AVG
         rules = ((spec.elements, average if self._average_only else MergeRule(spec.rule)) for spec in specs)
-        return MergePlan(slots_of(rules), self._outer, self._encoding)
+        return MergePlan(slots_of(rules), self._outer, self._encoding, self.heloco)
 
 
 def _frozen(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swift_diloco.core.codec import is_finite
+from swift_diloco.core.heloco import correct
 from swift_diloco.core.merge import (
     Contribution,
     MergeOutcome,
@@ -48,6 +49,8 @@ def merge_pushes(
 ) -> MergeOutcome:
     """Merge a fragment and take the outer step, as `merge_and_step_fragment` does and with the same bits."""
     pushes = sorted((push for push in pushes if push.weight > 0), key=lambda push: (push.island, push.order))
+    if plan.heloco and state.momentum is not None and pushes:
+        return _merge_corrected(plan, pushes, state, out, pool)
     if all(isinstance(push.delta, FlatDelta) for push in pushes):
         given = [_contribution(push, push.delta.values) for push in pushes if isinstance(push.delta, FlatDelta)]
         return merge_and_step_fragment(plan, given, state, out, pool)
@@ -71,6 +74,20 @@ def merge_pushes(
         outcomes.append(merge_and_step_fragment(group, given, *parts, pool))
     offenders = sorted({island for outcome in outcomes for island in outcome.offenders})
     return MergeOutcome(all(o.finite for o in outcomes), tuple(offenders), outcomes[0].total_weight)
+
+
+def _merge_corrected(
+    plan: MergePlan, pushes: Sequence[Push], state: OuterState, out: OuterState, pool: ThreadPoolExecutor | None
+) -> MergeOutcome:
+    """With a correction every delta becomes another one first: all are decoded (copied), whatever their encoding."""
+    assert state.momentum is not None
+    size = state.values.size
+    rows = [np.empty(size, np.float32) for _ in pushes]
+    for push, row in zip(pushes, rows, strict=True):
+        push.delta.read((0, len(plan.slots)), (0, size), row)
+    correct(rows, state.momentum, plan.slots, pool)
+    given = [_contribution(push, row) for push, row in zip(pushes, rows, strict=True)]
+    return merge_and_step_fragment(plan, given, state, out, pool)
 
 
 def _merge_large(

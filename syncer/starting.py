@@ -28,6 +28,11 @@ def check_settings(settings: SyncerSettings) -> None:
             f"--quorum is {settings.quorum}, above the number of islands, {islands} "
             f"(--expected-islands {expected}, --min-islands {least}); lower it, or give --expected-islands"
         )
+    if settings.correction == "heloco" and settings.outer_momentum == 0:
+        raise UserError(
+            "--correction heloco compares deltas with the outer momentum, which is 0; give --outer-momentum above 0, "
+            "for example 0.9"
+        )
     if settings.checkpoint_path:
         if settings.durable_publish and settings.background_checkpoint:
             raise UserError(

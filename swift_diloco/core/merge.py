@@ -104,6 +104,8 @@ class MergePlan:
     slots: tuple[TensorSlot, ...]
     outer: OuterSettings
     encoding: Encoding = Encoding.F32
+    heloco: bool = False
+    """Deltas are corrected against the momentum before they are merged; see `heloco`."""
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
         "tokens2_per_step"
     )
     correction: Annotated[
-        Literal["none", "heloco"], Setting("correct deltas against the outer momentum before merging", available=False)
+        Literal["none", "heloco"], Setting("correct deltas against the outer momentum before merging")
     ] = "none"
     outer_lr: Annotated[float, Setting("learning rate of the outer optimizer", minimum=0, maximum=10)] = 1.0
     outer_momentum: Annotated[float, Setting("momentum of the outer optimizer", minimum=0, maximum=0.9999)] = 0.0

@@ -44,3 +44,18 @@ def test_islands_end_with_the_same_float32_bits(tmp_path: Path, deltas: str, pub
     assert pushes
     for plain, travelled in pushes:
         assert travelled == pytest.approx(plain * SHARE[deltas], rel=0.02)
+
+
+@pytest.mark.parametrize("encoding", ["f32", "int8"])
+def test_islands_with_a_correction_against_the_momentum_end_with_the_same_bits(tmp_path: Path, encoding: str) -> None:
+    flags = ("--correction", "heloco", "--outer-momentum", "0.5", "--outer-lr", "0.5", "--delta-encoding", encoding)
+    with SyncerProcess(tmp_path, *FAST, "--min-islands", "2", *flags) as syncer:
+        address = syncer.address
+        first, second = run_islands(
+            [
+                Job(address, island=0, steps=15, target=1.0, step_s=0.02),
+                Job(address, island=1, ranks=2, steps=15, target=3.0, step_s=0.02),
+            ]
+        )
+        assert syncer.wait() == 0, syncer.text()
+        assert first.digest == second.digest

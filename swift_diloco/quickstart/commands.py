@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from swift_diloco import embedded
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.settings import IslandSettings
 from swift_diloco.quickstart.folder import RunFolder
 from swift_diloco.quickstart.jobs import Command
 from swift_diloco.quickstart.model import SWIFT_TEMPLATE
@@ -152,10 +150,10 @@ def _swift_flags(recipe: Recipe) -> dict[str, object]:
     }
 
 
-def syncer_arguments(recipe: Recipe, address: str = f"tcp://{LOOPBACK}:0") -> str:
+def syncer_arguments(recipe: Recipe) -> str:
     """The command line of the embedded syncer, beyond the preset: every island in every round, and what was tuned."""
     flags: dict[str, object] = {
-        "bind": address,
+        "bind": f"tcp://{LOOPBACK}:0",
         "expected-islands": recipe.islands,
         "min-islands": recipe.islands,
         "quorum": recipe.islands,
@@ -203,18 +201,6 @@ def resumed_command(folder: RunFolder, recipe: Recipe, island: int, syncer: str,
         words[words.index("--finetune") + 1] = "false"
         words += ["--mcore_model", str(checkpoint)]
     return dataclasses.replace(_command(folder, recipe, name, words), log=folder.log(f"{name}-again"))
-
-
-def syncer_command(folder: RunFolder, recipe: Recipe, address: str) -> Command:
-    """The syncer of the run folder, started again at the address that the islands know."""
-    settings = IslandSettings(preset=PRESET, syncer_args=syncer_arguments(recipe, address))
-    return Command(
-        name="syncer",
-        argv=tuple(embedded.syncer_command(folder.syncer, settings)),
-        log=folder.log("syncer-again"),
-        variables={"YETO_DILOCO_HOOK": "off"},
-        base=inherited(os.environ),
-    )
 
 
 def alone_command(folder: RunFolder, recipe: Recipe) -> Command:

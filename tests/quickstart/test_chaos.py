@@ -30,6 +30,8 @@ class Stage:
     killed: list[str] = field(default_factory=list)
     started: dict[str, Command] = field(default_factory=dict)
     syncer: subprocess.Popen[bytes] | None = None
+    again: int | None = None
+    """The syncer that island 0 has started again."""
 
     def kill(self, name: str) -> None:
         """The supervisor's."""
@@ -43,20 +45,19 @@ class Stage:
             (output / f"checkpoint-{saved}" / "diloco_record.json").touch()
 
     @property
-    def alive(self) -> bool:
+    def living(self) -> int | None:
+        """The process that holds the run folder."""
         assert self.syncer is not None
-        return self.syncer.poll() is None
+        return self.syncer.pid if self.syncer.poll() is None else self.again
 
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     stage = Stage(RunFolder(tmp_path))
     stage.syncer = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
-    pid = stage.syncer.pid
     monkeypatch.setattr(commands, "trainer_program", lambda trainer: f"/bin/{trainer}")
     monkeypatch.setattr(chaos, "living_address", lambda folder: ADDRESS)
-    monkeypatch.setattr(chaos, "living_pid", lambda folder: pid if stage.alive else None)
-    monkeypatch.setattr(chaos, "SYNCER_AWAY_S", 0.0)
+    monkeypatch.setattr(chaos, "living_pid", lambda folder: stage.living)
     yield stage
     stage.syncer.kill()
     stage.syncer.wait()
@@ -78,15 +79,19 @@ def test_the_plan_waits_for_its_moments_and_happens_once(stage: Stage) -> None:
     assert not stage.killed, "two steps past its checkpoint"
     stage.trained(1, 51)
     plan.tick()
-    assert stage.killed == ["island-1"] and list(stage.started) == ["island-1 again"] and stage.alive
+    assert stage.killed == ["island-1"] and list(stage.started) == ["island-1 again"]
+    assert stage.syncer.poll() is None
     again = stage.started["island-1 again"]
     assert again.argv[again.argv.index("--mcore_model") + 1].endswith("checkpoint-48")
     stage.trained(0, 60)
     plan.tick()
     assert stage.syncer.wait(5) == -signal.SIGKILL
     plan.tick()
+    assert len(plan.moments) == 3, "it is not back yet"
+    stage.again = 1
     plan.tick()
-    assert list(stage.started) == ["island-1 again", "syncer again"]
+    plan.tick()
+    assert list(stage.started) == ["island-1 again"]
     assert [moment.step for moment in plan.moments] == [51, 51, 60, 60]
     assert plan.first_life[-1].step == 51
 

@@ -15,12 +15,15 @@ from tests.e2e.chaos.world import Struck, World
 SETTLED_S = 1.5
 """A death is judged by itself when nothing else happened within this time."""
 
+AWAY_S = 1.0
+
 
 class Cost(msgspec.Struct, frozen=True):
     """Of one island's process death (kill or term). None: it did not come to that before the run ended."""
 
     survivors_commit_s: float | None
-    """From the death to the first outer step without the victim; None also where the settings forbid one."""
+    """From the death to the first outer step without the victim; None also where the settings forbid one, and where
+    the victim was back before a second had passed."""
     contributes_again_s: float | None
     """From the death to the first outer step with what the victim learned in its next life."""
     contributes_after_start_s: float | None
@@ -47,6 +50,7 @@ def _cost(world: World, struck: Struck) -> Cost:
     without = _time(line for line in later if not _part(line, victim, None))
     disturbed = any(other is not struck and _overlap(other, struck) for other in world.struck)
     alone = world.scenario.survivors_may_commit and not disturbed
+    away = alone and struck.back_at > struck.at + AWAY_S
     resumed = _resumed_at(world, struck)
     pushed = [
         max(
@@ -62,7 +66,7 @@ def _cost(world: World, struck: Struck) -> Cost:
         for f in sorted({line["fragment"] for line in commits})
     ]
     return Cost(
-        survivors_commit_s=without - struck.at if alone and without is not None else None,
+        survivors_commit_s=without - struck.at if away and without is not None else None,
         contributes_again_s=again - struck.at if again is not None else None,
         contributes_after_start_s=again - struck.back_at if again is not None else None,
         steps_lost=max(0, struck.step - max(resumed, min(pushed, default=0))),

@@ -83,7 +83,8 @@ class FlatModel:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self.values = [torch.from_numpy(np.zeros(spec.elements, np.float32)) for spec in layout.tensors]
+        # Not zeros: those would be memory that nobody has touched, and the first install would pay for it.
+        self.values = [torch.from_numpy(np.ones(spec.elements, np.float32)) for spec in layout.tensors]
         self._pieces: PieceMap
 
     def specs(self) -> Sequence[TensorSpec]:

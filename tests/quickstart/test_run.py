@@ -164,3 +164,26 @@ def test_the_real_thing_trains_one_model_on_two_islands(start: Starter, tmp_path
         for fragment in range(tape.fragments)
     }
     assert merged == dict.fromkeys(merged, 80) and len(merged) == 2 * 4  # no local step is lost, none counts twice
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_real_thing_survives_the_death_of_an_island_and_of_the_syncer(start: Starter, tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("swift-diloco")), "quickstart", "--chaos", "--steps", "140"]
+    done = subprocess.run(
+        [*command, "--out", str(start.out)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, WATCH: str(tmp_path)},
+        timeout=590,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((start.out / "report.json").read_text())
+    assert [moment["what"].split(" is ")[1].split(" ")[0] for moment in report["moments"]] == [
+        "killed",
+        "started",
+        "killed",
+        "started",
+    ]
+    assert {check["name"] for check in report["checks"]} >= {"the killed came back", "nothing was merged twice"}
+    assert (start.out / "report.html").read_text().count('class="mark"') == 16

@@ -94,7 +94,9 @@ class Script:
             self.events.append(event)
             self._heard.notify_all()
             if isinstance(event, ev.StopRequested):
-                return self._effects.pop(0) if self._effects else []
+                taken = self._effects.pop(0) if self._effects else []
+                self._heard.notify_all()
+                return taken
         answer = self.on.get(type(event))
         return answer(event) if answer is not None else []
 
@@ -107,6 +109,11 @@ class Script:
     def push(self, effects: list[Effect]) -> None:
         with self._heard:
             self._effects.append(effects)
+
+    def wait_until_taken(self) -> None:
+        """Until the server has what was pushed: it performs that before it looks at another message."""
+        with self._heard:
+            assert self._heard.wait_for(lambda: not self._effects, WAIT_S), "the server does not take effects"
 
     def wait(self, wanted: Callable[[Event], bool], within_s: float = WAIT_S) -> Event:
         """The first event that is wanted, now or soon."""
@@ -215,6 +222,7 @@ class World:
         """Have the server perform effects, one after the other."""
         self.script.push(list(effects))
         self.server.request_stop()
+        self.script.wait_until_taken()
 
     def peer_of(self, client: Client) -> Peer:
         """The name under which the server knows a client: it says Hello and is heard."""

@@ -110,10 +110,10 @@ class Script:
         with self._heard:
             self._effects.append(effects)
 
-    def wait_until_taken(self) -> None:
-        """Until the server has what was pushed: it performs that before it looks at another message."""
+    def taken(self, within_s: float) -> bool:
+        """Whether the server has what was pushed, now or soon; it performs that before it looks at another message."""
         with self._heard:
-            assert self._heard.wait_for(lambda: not self._effects, WAIT_S), "the server does not take effects"
+            return self._heard.wait_for(lambda: not self._effects, within_s)
 
     def wait(self, wanted: Callable[[Event], bool], within_s: float = WAIT_S) -> Event:
         """The first event that is wanted, now or soon."""
@@ -222,7 +222,9 @@ class World:
         """Have the server perform effects, one after the other."""
         self.script.push(list(effects))
         self.server.request_stop()
-        self.script.wait_until_taken()
+        deadline = time.monotonic() + WAIT_S
+        while self._thread.is_alive() and not self.script.taken(within_s=0.05):
+            assert time.monotonic() < deadline, "the server does not take effects"
 
     def peer_of(self, client: Client) -> Peer:
         """The name under which the server knows a client: it says Hello and is heard."""

@@ -223,7 +223,15 @@ class Coordinator:
 
     def _reply(self, member: Member) -> None:
         state = self._state
-        reply = HeartbeatReply(state.session, member.generation, len(state.roster.members), self.waiting_for())
+        oldest = next(iter(state.rounds.values()), None)
+        reply = HeartbeatReply(
+            state.session,
+            member.generation,
+            members=len(state.roster.members),
+            waiting_for=self.waiting_for(),
+            contributors=oldest.complete if oldest is not None else 0,
+            paused=self._pause_reason() if state.paused else "",
+        )
         state.send(member, reply)
 
     def _advance(self, member: Member, step: int) -> None:
@@ -287,8 +295,10 @@ class Coordinator:
     def _send_pause(self, member: Member) -> None:
         state = self._state
         missing = state.settings.min_islands - len(state.roster.members)
-        reason = f"{len(state.roster.members)} of at least {state.settings.min_islands} islands are here"
-        state.send(member, Paused(state.session, member.generation, reason, missing))
+        state.send(member, Paused(state.session, member.generation, self._pause_reason(), missing))
+
+    def _pause_reason(self) -> str:
+        return f"{len(self._state.roster.members)} of at least {self._state.settings.min_islands} islands are here"
 
     # -- Time ---------------------------------------------------------------------------------------------------------
 

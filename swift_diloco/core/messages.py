@@ -415,6 +415,10 @@ class HeartbeatReply(msgspec.Struct, frozen=True, tag=True):
     generation: str
     members: int
     waiting_for: str = ""
+    contributors: int = 0
+    """Complete answers to the oldest open round."""
+    paused: str = ""
+    """Why the run is paused; empty while it is not."""
 
 
 class Unknown(msgspec.Struct, frozen=True, tag=True):

@@ -57,7 +57,7 @@ FROM_SYNCER: list[m.SyncerMessage] = [
     m.Superseded("s", "g", VALUE, m.ValueName(1, 3, "d2")),
     m.Paused("s", "g", "why", 1),
     m.Resumed("s", "g"),
-    m.HeartbeatReply("s", "g", 2, "island 1"),
+    m.HeartbeatReply("s", "g", 2, "island 1", 1, "why"),
     m.Unknown("s", "g", "why"),
     m.Command("s", "g", m.Order.SAVE_AND_STOP, "why"),
     m.BudgetReached("s", "g", 10),

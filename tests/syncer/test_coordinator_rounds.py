@@ -8,6 +8,7 @@ import pytest
 
 from swift_diloco.core.messages import (
     Dropped,
+    HeartbeatReply,
     Outcome,
     Paused,
     Pull,
@@ -257,6 +258,9 @@ def test_a_death_does_not_complete_a_round_below_min_islands() -> None:
     assert Send(control(0), Paused(SESSION, "k1", "1 of at least 2 islands are here", 1)) in effects
     assert not desk.merges() and desk.brain.status()["phase"] == "paused"
     assert desk.brain.waiting_for() == "1 more island(s) to join: the run is paused below 2"
+    (reply,) = messages(desk.beat(0, 1))
+    assert isinstance(reply, HeartbeatReply)
+    assert (reply.members, reply.paused) == (1, "1 of at least 2 islands are here")
 
 
 def test_a_paused_run_resumes_by_itself_when_the_island_returns() -> None:

@@ -11,6 +11,7 @@ import errno
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -34,6 +35,8 @@ class Tape:
         self.path = path
         self._clock = clock
         self._unwritten = b""
+        self._writing = threading.Lock()
+        """Held while a line is on its way, so that `sync` in another thread does not take it for one that failed."""
         self._complaint_due = float("-inf")
 
     def __enter__(self) -> Tape:
@@ -54,18 +57,21 @@ class Tape:
         """Append one event. `fields` must be plain JSON values."""
         line = {"time": round(self._clock(), 6), "event": event, **fields}
         text = json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n"
-        self._unwritten += text.encode()
-        try:
-            while self._unwritten:
-                self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
-        except OSError as error:
-            if len(self._unwritten) > UNWRITTEN_BYTES_MAX:
-                raise
-            self._complain(error)
+        with self._writing:
+            self._unwritten += text.encode()
+            try:
+                while self._unwritten:
+                    self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+            except OSError as error:
+                if len(self._unwritten) > UNWRITTEN_BYTES_MAX:
+                    raise
+                self._complain(error)
 
     def sync(self) -> None:
         """Have everything that was written on the disk. Any thread. `OSError` when that cannot be."""
-        if self._unwritten:
+        with self._writing:
+            failed = bool(self._unwritten)
+        if failed:
             raise OSError(errno.ENOSPC, "the event tape could not be written", str(self.path))
         os.fsync(self._file.fileno())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,9 @@ STATUS_FILE = "status.json"
 TAPE_FILE = "tape.jsonl"
 LOG_FILE = "syncer.log"
 LOCK_FILE = "syncer.lock"
+LOCK_S = 1.0
+"""How long a starting syncer tries for the lock: whoever looks whether one lives here holds it for a moment."""
+LOCK_POLL_S = 0.01
 ADMIN_FILE = "admin.token"
 """Secret of the living syncer by which an operator is known who can read its run folder."""
 
@@ -71,6 +75,18 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def _locked(self) -> bool:
+        """Whether the lock is ours now."""
+        deadline = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(LOCK_POLL_S)
+
     def __enter__(self) -> RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -79,14 +95,12 @@ class RunFolder:
             raise UserError(
                 f"cannot use the run folder {self.path}: {error.strerror}; choose another --run-dir"
             ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not self._locked():
             self._lock.close()
             raise UserError(
                 f"a syncer lives in the run folder {self.path} already (process {living_pid(self.path) or 'unknown'}); "
                 "stop it or choose another --run-dir"
-            ) from None
+            )
         self._lock.truncate(0)
         self._lock.write(f"{os.getpid()}\n")
         self._lock.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,24 @@ def test_fields_that_are_not_json_are_our_bug_and_write_nothing(tmp_path: Path) 
         with pytest.raises(TypeError):
             tape.write("bad", {"value": object()})
         assert (tmp_path / "tape.jsonl").read_text() == ""
+
+
+def test_a_sync_beside_a_write_waits_for_the_line_and_does_not_call_it_lost(tmp_path: Path) -> None:
+    with Tape(tmp_path / "tape.jsonl") as tape:
+        errors: list[OSError] = []
+        stop = threading.Event()
+
+        def sync() -> None:
+            while not stop.is_set():
+                try:
+                    tape.sync()
+                except OSError as error:
+                    errors.append(error)
+
+        thread = threading.Thread(target=sync)
+        thread.start()
+        for number in range(2000):
+            tape.write("pushed", {"number": number})
+        stop.set()
+        thread.join()
+    assert errors == []

@@ -104,6 +104,24 @@ def run_side_by_side(islands: Sequence[FakeIsland], timeout_s: float = 60.0) -> 
         assert not thread.is_alive(), "an island did not end in time"
 
 
+def in_background(islands: Sequence[FakeIsland]) -> threading.Thread:
+    """Start fake islands and go on. Whoever cares for their end joins the thread; what went wrong is in their `errors`.
+
+    Islands that a test leaves behind (their syncer was stopped for good) raise in no other test.
+    """
+
+    def run() -> None:
+        threads = [threading.Thread(target=_without_raising(island), daemon=True) for island in islands]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
 def _without_raising(island: FakeIsland) -> Callable[[], None]:
     def run() -> None:
         try:

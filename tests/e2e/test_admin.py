@@ -14,7 +14,7 @@ import pytest
 from swift_diloco import cli
 from swift_diloco.core.errors import PeerError
 from swift_diloco.keys import make_pairs
-from tests.e2e.harness import FAST, SyncerProcess, run_side_by_side
+from tests.e2e.harness import FAST, SyncerProcess, in_background
 from tests.fakes.island import FakeIsland, Job
 
 pytestmark = pytest.mark.net
@@ -27,8 +27,7 @@ ENDLESS = 100_000
 @contextmanager
 def training(islands: list[FakeIsland]) -> Iterator[None]:
     """Islands that have taken some steps, and have ended when this ends."""
-    thread = threading.Thread(target=run_side_by_side, args=(islands,), daemon=True)
-    thread.start()
+    thread = in_background(islands)
     wait_until(lambda: all(island.steps_done >= 3 for island in islands), thread)
     yield
     thread.join(WAIT_S)

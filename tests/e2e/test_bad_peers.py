@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from swift_diloco.core import messages as m
 from swift_diloco.core.codec import CHUNK_ELEMENTS
 from swift_diloco.core.digest import checksum
 from swift_diloco.core.layout import Box, FragmentPlan, PieceMap, make_layout
-from tests.e2e.harness import FAST, SyncerProcess, check_tape, run_side_by_side
+from tests.e2e.harness import FAST, SyncerProcess, check_tape, in_background
 from tests.fakes.island import FakeIsland, Job
 from tests.fakes.quadratic import SPECS
 
@@ -75,8 +74,7 @@ def good_run(folder: Path, *flags: str, step_s: float) -> Iterator[tuple[SyncerP
     with SyncerProcess(folder, *FAST, "--align", "carry", *flags) as syncer:
         address = syncer.address
         island = FakeIsland(Job(address, ranks=2, steps=12, step_s=step_s))
-        thread = threading.Thread(target=run_side_by_side, args=([island],), daemon=True)
-        thread.start()
+        thread = in_background([island])
         yield syncer, address
         thread.join(60)
         assert not thread.is_alive() and island.errors == [], syncer.text()

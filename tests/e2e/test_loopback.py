@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from swift_diloco.core.errors import UserError
-from tests.e2e.harness import FAST, SyncerProcess, check_tape, run_islands, run_side_by_side
+from tests.e2e.harness import FAST, SyncerProcess, check_tape, in_background, run_islands, run_side_by_side
 from tests.fakes.island import FakeIsland, Job
 
 pytestmark = pytest.mark.net
@@ -81,8 +80,7 @@ def test_an_island_with_another_model_is_refused_with_the_first_differing_tensor
         address = syncer.address
         first = FakeIsland(Job(address, island=0, initial_cut_timeout_s=2.0))
         second = FakeIsland(Job(address, island=1, elements=4096, step_s=0.1))
-        thread = threading.Thread(target=run_side_by_side, args=([first],), daemon=True)
-        thread.start()
+        thread = in_background([first])
         deadline = time.monotonic() + 30.0
         while "(1 of 2 are here)" not in syncer.text():  # the first to join decides whose model is the other one
             assert time.monotonic() < deadline, syncer.text()

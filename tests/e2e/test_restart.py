@@ -21,7 +21,7 @@ from swift_diloco.core.checkpoint_files import read_newest
 from swift_diloco.core.run_folder import living_pid
 from swift_diloco.core.settings import IslandSettings
 from swift_diloco.embedded import start_or_find, stop
-from tests.e2e.harness import FAST, SyncerProcess, check_tape, run_side_by_side
+from tests.e2e.harness import FAST, SyncerProcess, check_tape, in_background
 from tests.fakes.island import FakeIsland, Job
 from tests.fakes.proxy import UP, Proxy
 
@@ -43,8 +43,7 @@ class Islands:
 
     def __init__(self, *jobs: Job) -> None:
         self.islands = [FakeIsland(job) for job in jobs]
-        self._thread = threading.Thread(target=run_side_by_side, args=(self.islands,), daemon=True)
-        self._thread.start()
+        self._thread = in_background(self.islands)
 
     def finish(self) -> list[FakeIsland]:
         self._thread.join(90.0)
@@ -194,8 +193,7 @@ def test_a_second_signal_ends_a_stopping_syncer_at_once(tmp_path: Path) -> None:
                 idle.wait(WAIT_S)
 
         island = FakeIsland(Job(syncer.address, steps=40, step_s=0.05), dawdle)
-        thread = threading.Thread(target=run_side_by_side, args=([island],), daemon=True)
-        thread.start()
+        in_background([island])
         until(lambda: island.steps_done == 20, "a step that takes long")
         syncer.terminate()
         until(lambda: "told to stop" in syncer.text(), "the first signal")

@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from swift_diloco.core.errors import DilocoError, PeerError
-from swift_diloco.core.layout import RANK_BOXES_MAX, check_layout, first_difference, plan_fragments, tiling_fault
+from swift_diloco.core.layout import (
+    RANK_BOXES_MAX,
+    box_fault,
+    check_layout,
+    first_difference,
+    plan_fragments,
+    tiling_fault,
+)
 from swift_diloco.core.messages import (
     Contract,
     Hello,
@@ -211,7 +218,7 @@ class Joining:
             return f"rank {message.rank} came back with other boxes than it had; the island must join again"
         if len(message.boxes) > RANK_BOXES_MAX:
             return f"rank {message.rank} announces {len(message.boxes)} boxes; at most {RANK_BOXES_MAX} are allowed"
-        return None if member.joined else box_fault(self._state, message)
+        return None if member.joined else first_box_fault(self._state, message)
 
     def _refuse_tiling(self, member: Member, fault: str) -> None:
         state = self._state
@@ -273,18 +280,7 @@ class Joining:
             self.end(member, "its control link closed")
 
 
-def box_fault(state: State, message: RankHello) -> str | None:
+def first_box_fault(state: State, message: RankHello) -> str | None:
     """The first box of a rank that does not lie in the layout, in words."""
     assert state.layout is not None
-    tensors = state.layout.tensors
-    for box in message.boxes:
-        if not 0 <= box.tensor < len(tensors):
-            return f"box {box} is of tensor number {box.tensor}; the layout has {len(tensors)}"
-        spec = tensors[box.tensor]
-        inside = len(box.start) == len(box.shape) == len(spec.shape) and all(
-            start >= 0 and size > 0 and start + size <= whole
-            for start, size, whole in zip(box.start, box.shape, spec.shape, strict=True)
-        )
-        if not inside:
-            return f"tensor {spec.name!r}: box {box} is not inside shape {list(spec.shape)}"
-    return None
+    return next((fault for box in message.boxes if (fault := box_fault(state.layout, box))), None)

@@ -19,12 +19,12 @@ from typing import Any, NoReturn
 import msgspec
 import zmq
 
-from swift_diloco.core import frames
-from swift_diloco.core.curve import CurveKeys, load_pair, public_key, read_secret_file
 from swift_diloco.core.errors import PeerError, UserError
-from swift_diloco.core.messages import AdminCommand, AdminReply, AdminRequest
-from swift_diloco.core.run_folder import ADMIN_FILE, living_facts
-from swift_diloco.core.schema import nearest
+from swift_diloco.core.files.key_files import CurveKeys, load_pair, public_key, read_secret_file
+from swift_diloco.core.files.run_folder import ADMIN_FILE, living_facts
+from swift_diloco.core.formats import frames
+from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
+from swift_diloco.core.settings.schema import nearest
 
 ANSWER_S = 10.0
 """How long an answer may take; the syncer answers within a second unless it is not there."""

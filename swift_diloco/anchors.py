@@ -13,8 +13,8 @@ from typing import Annotated
 
 import msgspec
 
-from swift_diloco.core.layout import FragmentPlan
-from swift_diloco.core.messages import ValueName
+from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.layout.fragments import FragmentPlan
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 """Checked when a record is read."""

@@ -20,12 +20,10 @@ import zmq
 from numpy.typing import NDArray
 
 from swift_diloco.buffers import HostBuffers, Values
-from swift_diloco.core import codec, frames
-from swift_diloco.core.curve import CurveKeys
-from swift_diloco.core.digest import checksum
 from swift_diloco.core.errors import PeerError
-from swift_diloco.core.layout import PieceMap
-from swift_diloco.core.messages import (
+from swift_diloco.core.files.key_files import CurveKeys
+from swift_diloco.core.formats import chunks, frames
+from swift_diloco.core.formats.messages import (
     Cancel,
     Chunk,
     Contract,
@@ -40,6 +38,9 @@ from swift_diloco.core.messages import (
     ValueName,
     Window,
 )
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.numbers import codec
+from swift_diloco.core.numbers.digest import checksum
 from swift_diloco.link import Dealer
 from swift_diloco.outgoing import Outgoing
 
@@ -202,7 +203,7 @@ class BulkLink(Dealer):
         self._held = {name.fragment: name for name in held}
         self._fetching.clear()
         self._queue.clear()
-        self._outgoing.begin(codec.Encoding(contract.delta_encoding), contract.error_feedback, spent)
+        self._outgoing.begin(chunks.Encoding(contract.delta_encoding), contract.error_feedback, spent)
         self._say_hello()
 
     def _say_hello(self) -> None:
@@ -285,11 +286,11 @@ class BulkLink(Dealer):
     @property
     def _has_initial(self) -> bool:
         """Version 0 is what this rank uploaded, to the bit."""
-        return self._own_init and self._publish_encoding is codec.Encoding.F32
+        return self._own_init and self._publish_encoding is chunks.Encoding.F32
 
     @property
-    def _publish_encoding(self) -> codec.Encoding:
-        return codec.Encoding(self._contract.publish_encoding)
+    def _publish_encoding(self) -> chunks.Encoding:
+        return chunks.Encoding(self._contract.publish_encoding)
 
     def _fetch_exactly(self, names: Sequence[ValueName]) -> None:
         for name in names:
@@ -332,8 +333,8 @@ class BulkLink(Dealer):
             name = self._queue.pop(fragment)
             assert self._pieces is not None
             elements = self._pieces.elements(fragment)
-            chunks = codec.chunk_count(elements)
-            self._fetching[fragment] = Fetching(name, self._buffers.take(elements), chunks, exact)
+            buffer = self._buffers.take(elements)
+            self._fetching[fragment] = Fetching(name, buffer, chunks.chunk_count(elements), exact)
             occupied += 1
         self._ask()
 
@@ -361,10 +362,10 @@ class BulkLink(Dealer):
             return
         if piece.index != fetching.received:
             return
-        begin = piece.index * codec.CHUNK_ELEMENTS
-        part = fetching.values[begin : begin + codec.CHUNK_ELEMENTS]
-        encoding = codec.Encoding.F32 if piece.exact else self._publish_encoding
-        if len(payload) != codec.encoded_bytes(part.size, encoding) or checksum(payload) != piece.checksum:
+        begin = piece.index * chunks.CHUNK_ELEMENTS
+        part = fetching.values[begin : begin + chunks.CHUNK_ELEMENTS]
+        encoding = chunks.Encoding.F32 if piece.exact else self._publish_encoding
+        if len(payload) != chunks.encoded_bytes(part.size, encoding) or checksum(payload) != piece.checksum:
             self._ask_again(fetching)
             return
         codec.decode(payload, encoding, part)

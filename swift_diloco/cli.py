@@ -11,7 +11,7 @@ from pathlib import Path
 
 from swift_diloco import __version__
 from swift_diloco.core.errors import DilocoError, InternalError, UserError, one_line
-from swift_diloco.core.schema import nearest
+from swift_diloco.core.settings.schema import nearest
 
 PROGRAM = "swift-diloco"
 Command = Callable[[list[str]], int]

@@ -21,9 +21,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.presets import load_preset
-from swift_diloco.core.run_folder import LOG_FILE, living_address, living_pid
-from swift_diloco.core.settings import IslandSettings, parse_syncer_argv
+from swift_diloco.core.files.run_folder import LOG_FILE, living_address, living_pid
+from swift_diloco.core.settings.island_settings import IslandSettings
+from swift_diloco.core.settings.presets import load_preset
+from swift_diloco.core.settings.syncer_settings import parse_syncer_argv
 
 log = logging.getLogger("swift_diloco")
 

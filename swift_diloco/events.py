@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from swift_diloco.core.layout import FragmentPlan
-from swift_diloco.core.messages import IslandMessage, SyncerMessage, ValueName
+from swift_diloco.core.formats.messages import IslandMessage, SyncerMessage, ValueName
+from swift_diloco.core.layout.fragments import FragmentPlan
 
 
 class Align(Enum):

@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections import Counter
 
 from swift_diloco.anchors import Anchor, AnchorRecord, Remembered
-from swift_diloco.core.layout import FragmentPlan
-from swift_diloco.core.messages import Contract, ValueName, Welcome
+from swift_diloco.core.formats.messages import Contract, ValueName, Welcome
+from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.events import Align, Bind, Effect, Install, Log, NameAnchor
 
 

@@ -23,12 +23,12 @@ import msgspec
 from swift_diloco import events
 from swift_diloco.buffers import HostBuffers
 from swift_diloco.bulk import BulkLink
-from swift_diloco.core.curve import CurveKeys
 from swift_diloco.core.errors import DilocoError, PeerError, UserError
-from swift_diloco.core.frames import decode_header
-from swift_diloco.core.layout import Layout, TensorSpec, make_layout
-from swift_diloco.core.messages import Leave
-from swift_diloco.core.settings import IslandSettings
+from swift_diloco.core.files.key_files import CurveKeys
+from swift_diloco.core.formats.frames import decode_header
+from swift_diloco.core.formats.messages import Leave
+from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
+from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.keys import decode_keys, encode_keys, island_keys
 from swift_diloco.link import ControlLink
 from swift_diloco.model import ModelPieces, RankGroup

@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.settings import EMBEDDED, IslandSettings, require_syncer
+from swift_diloco.core.settings.island_settings import EMBEDDED, IslandSettings, require_syncer
 
 RUN_FOLDER = "diloco"
 INSTANCE_BYTES = 16

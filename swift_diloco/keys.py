@@ -11,9 +11,9 @@ from typing import NoReturn
 
 import zmq
 
-from swift_diloco.core.curve import SECRET_SUFFIX, CurveKeys, KeyPair, load_pair, public_key, write_pair
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.settings import IslandSettings
+from swift_diloco.core.files.key_files import SECRET_SUFFIX, CurveKeys, KeyPair, load_pair, public_key, write_pair
+from swift_diloco.core.settings.island_settings import IslandSettings
 
 DEFAULT_NAMES = ("syncer", "admin", "island-0", "island-1")
 

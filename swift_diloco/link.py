@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from swift_diloco.core import frames
-from swift_diloco.core.curve import CurveKeys
 from swift_diloco.core.errors import PeerError
-from swift_diloco.core.messages import Chunk, Heartbeat, Hello, IslandMessage
+from swift_diloco.core.files.key_files import CurveKeys
+from swift_diloco.core.formats import frames
+from swift_diloco.core.formats.messages import Chunk, Heartbeat, Hello, IslandMessage
 
 POLL_MS = 200
 """Longest sleep of a link's thread; timers (heartbeats) are this exact."""

@@ -11,7 +11,9 @@ from typing import Protocol
 
 import torch
 
-from swift_diloco.core.layout import Box, Layout, PieceMap, TensorSpec
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout, TensorSpec
 
 
 class ModelPieces(Protocol):

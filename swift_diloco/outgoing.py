@@ -23,10 +23,12 @@ import zmq
 from numpy.typing import NDArray
 
 from swift_diloco.buffers import Values
-from swift_diloco.core import codec
-from swift_diloco.core.codec import Encoding, ErrorFeedback
 from swift_diloco.core.errors import PeerError
-from swift_diloco.core.messages import Window
+from swift_diloco.core.formats import chunks
+from swift_diloco.core.formats.chunks import Encoding
+from swift_diloco.core.formats.messages import Window
+from swift_diloco.core.numbers import codec
+from swift_diloco.core.numbers.codec import ErrorFeedback
 
 EARLY_WINDOWS_MAX = 1024
 """Windows kept for uploads this rank has not captured yet (rank 0's offer may be granted before this rank's
@@ -170,16 +172,16 @@ class Outgoing:
         if found is None or upload not in self._windows:
             return
         window = self._windows.pop(upload)
-        for index in range(window.first, min(window.upto, codec.chunk_count(found.values.size))):
+        for index in range(window.first, min(window.upto, chunks.chunk_count(found.values.size))):
             self._send_chunk(upload, index, found)
 
     def _send_chunk(self, upload: str, index: int, found: _Upload) -> None:
-        begin = index * codec.CHUNK_ELEMENTS
-        part = found.values[begin : begin + codec.CHUNK_ELEMENTS]
+        begin = index * chunks.CHUNK_ELEMENTS
+        part = found.values[begin : begin + chunks.CHUNK_ELEMENTS]
         if found.fragment is None or self._encoding is Encoding.F32:
             self._send(upload, index, codec.encode(part, Encoding.F32))
             return
-        payload = self._buffers.take(codec.encoded_bytes(part.size, self._encoding))
+        payload = self._buffers.take(chunks.encoded_bytes(part.size, self._encoding))
         feedback = self._feedback_of(found.fragment, found.values.size, upload)
         if feedback is None:
             codec.encode(part, self._encoding, payload)

@@ -17,8 +17,8 @@ from types import FrameType
 
 from swift_diloco import embedded
 from swift_diloco.core.errors import DilocoError
-from swift_diloco.core.run_folder import living_pid
-from swift_diloco.core.settings import IslandSettings
+from swift_diloco.core.files.run_folder import living_pid
+from swift_diloco.core.settings.island_settings import IslandSettings
 
 log = logging.getLogger("swift_diloco")
 

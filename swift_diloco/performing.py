@@ -17,8 +17,11 @@ from swift_diloco import events
 from swift_diloco.buffers import HostBuffers, Values
 from swift_diloco.bulk import BulkLink, Pass, Traffic
 from swift_diloco.core.errors import DilocoError
-from swift_diloco.core.layout import Box, FragmentPlan, Layout, PieceMap
-from swift_diloco.core.messages import Hello, IslandMessage, ValueName
+from swift_diloco.core.formats.messages import Hello, IslandMessage, ValueName
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.link import ControlLink
 from swift_diloco.model import ModelPieces
 from swift_diloco.resume import Resumed

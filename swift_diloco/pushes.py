@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swift_diloco.core.messages import Contract, Dropped, Outcome, Pull, PullClosed, PushAnswer, PushOffer
+from swift_diloco.core.formats.messages import Contract, Dropped, Outcome, Pull, PullClosed, PushAnswer, PushOffer
 from swift_diloco.events import Capture, Effect, ForgetUpload, Log, Tell
 from swift_diloco.holdings import Holdings
 

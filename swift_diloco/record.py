@@ -26,8 +26,11 @@ from safetensors.numpy import save_file
 from swift_diloco.anchors import AnchorRecord
 from swift_diloco.buffers import Values
 from swift_diloco.core.errors import DilocoError
-from swift_diloco.core.layout import Box, FragmentPlan, Layout, PieceMap
-from swift_diloco.core.messages import Contract
+from swift_diloco.core.formats.messages import Contract
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout
 
 RECORD_FORMAT = 1
 """Raised with every change that an older version would misread."""

@@ -16,7 +16,10 @@ import msgspec
 
 from swift_diloco.anchors import Remembered
 from swift_diloco.buffers import Values
-from swift_diloco.core.layout import Box, FragmentPlan, Layout, PieceMap
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.model import RankGroup
 from swift_diloco.record import (
     AnchorFile,

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from swift_diloco.anchors import Anchor, Remembered
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats.messages import (
     BudgetReached,
     Command,
     Contract,

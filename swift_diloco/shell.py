@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from swift_diloco.agree import all_or_none
 from swift_diloco.core.errors import DilocoError, InternalError, UserError, exit_with, one_line
-from swift_diloco.core.settings import IslandSettings, require_syncer
+from swift_diloco.core.settings.island_settings import IslandSettings, require_syncer
 from swift_diloco.island import Island, JobFacts
 from swift_diloco.job import instance_of, wants_own_syncer
 from swift_diloco.model import RankGroup

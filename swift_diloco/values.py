@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from swift_diloco.buffers import HostBuffers, Values, tensor_of
-from swift_diloco.core.layout import PieceMap
+from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.events import Align
 from swift_diloco.model import ModelPieces
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.messages import AdminCommand, AdminReply, AdminRequest, Command, Order, Unknown
-from swift_diloco.core.schema import read_value, refuse_unknown
-from swift_diloco.core.settings import SYNCER_FIELDS
+from swift_diloco.core.formats.messages import Command, Order, Unknown
+from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
+from swift_diloco.core.settings.schema import read_value, refuse_unknown
+from swift_diloco.core.settings.syncer_settings import SYNCER_FIELDS
 from syncer.events import Peer, Send
 from syncer.roster import TEXT_MAX, Member
 from syncer.state import State

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import count
 from time import process_time
 
-from swift_diloco.core.layout import Box, Layout, TensorSpec, make_layout
-from swift_diloco.core.messages import Heartbeat, Hello, PushOffer, RankHello, ValueName, Welcome
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.formats.messages import Heartbeat, Hello, PushOffer, RankHello, ValueName, Welcome
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from syncer.coordinator import Coordinator
 from syncer.events import (
     Commit,

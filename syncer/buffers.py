@@ -17,7 +17,7 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from swift_diloco.core.codec import CHUNK_ELEMENTS
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS
 from swift_diloco.core.pieces import empty_values
 
 IDLE_BUFFERS_MAX = 8

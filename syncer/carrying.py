@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from swift_diloco.core.codec import Encoding, encoded_bytes
-from swift_diloco.core.layout import fragment_elements
-from swift_diloco.core.messages import Outcome, PushAnswer, PushOffer
+from swift_diloco.core.formats.chunks import Encoding, encoded_bytes
+from swift_diloco.core.formats.messages import Outcome, PushAnswer, PushOffer
+from swift_diloco.core.layout.fragments import fragment_elements
 from syncer.dropping import drop_answer
 from syncer.events import OpenUpload
 from syncer.roster import Member

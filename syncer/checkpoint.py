@@ -26,7 +26,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from swift_diloco.core.checkpoint_files import (
+from swift_diloco.core.errors import UserError
+from swift_diloco.core.files.checkpoint_files import (
     MANIFEST,
     TEMPORARY,
     Damaged,
@@ -34,15 +35,14 @@ from swift_diloco.core.checkpoint_files import (
     manifest_file,
     read_manifest,
     sealed,
-    sync_folder,
     tensor_blocks,
-    write_file,
 )
-from swift_diloco.core.errors import UserError
-from swift_diloco.core.frames import WIRE_VERSION
-from swift_diloco.core.layout import FragmentPlan, Layout
-from swift_diloco.core.messages import ValueName
-from swift_diloco.core.saved import FORMAT, CarriedPush, FileEntry, Manifest, SavedState, Shape
+from swift_diloco.core.files.whole_files import sync_folder, write_file
+from swift_diloco.core.formats.frames import WIRE_VERSION
+from swift_diloco.core.formats.manifest import FORMAT, CarriedPush, FileEntry, Manifest, SavedState, Shape
+from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import Layout
 from syncer.events import CheckpointFailed, CheckpointWritten, Event, FragmentWritten
 
 log = logging.getLogger("syncer")

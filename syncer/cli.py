@@ -18,12 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
 
-from swift_diloco.core.checkpoint_files import Intact
-from swift_diloco.core.codec import Encoding
 from swift_diloco.core.errors import UserError, one_line
-from swift_diloco.core.outer import OuterSettings
-from swift_diloco.core.run_folder import STATUS_FILE, TAPE_FILE, RunFolder
-from swift_diloco.core.settings import SyncerSettings, parse_syncer_argv
+from swift_diloco.core.files.checkpoint_files import Intact
+from swift_diloco.core.files.run_folder import STATUS_FILE, TAPE_FILE, RunFolder
+from swift_diloco.core.formats.chunks import Encoding
+from swift_diloco.core.numbers.outer_optimizer import OuterSettings
+from swift_diloco.core.settings.syncer_settings import SyncerSettings, parse_syncer_argv
 from syncer.checkpoint import Store
 from syncer.coordinator import Coordinator
 from syncer.endpoint import Endpoint

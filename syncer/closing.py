@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from swift_diloco.core.messages import BudgetReached, ValueName
+from swift_diloco.core.formats.messages import BudgetReached, ValueName
 from syncer.carrying import Carrying
 from syncer.dropping import drop_answer
 from syncer.events import Commit, DiscardMerge, Merge, MergeFinished, Merging

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from swift_diloco.core.messages import AdminReply, AdminRequest, Chunk, Fetch, Fetched, Refused, SyncerMessage, Unknown
+from swift_diloco.core.formats.messages import Chunk, Fetch, Fetched, Refused, SyncerMessage, Unknown
+from swift_diloco.core.formats.operator_messages import AdminReply, AdminRequest
 from syncer.events import Peer
 
 COMPLAINT_INTERVAL_S = 5.0

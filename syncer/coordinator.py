@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from swift_diloco.core.layout import FragmentPlan, Layout
-from swift_diloco.core.messages import (
-    AdminRequest,
+from swift_diloco.core.formats.manifest import SavedState
+from swift_diloco.core.formats.messages import (
     BudgetReached,
     CutInstalled,
     Done,
@@ -30,8 +29,10 @@ from swift_diloco.core.messages import (
     Saved,
     Unknown,
 )
-from swift_diloco.core.saved import SavedState
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.formats.operator_messages import AdminRequest
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import Layout
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from syncer.admin import CHANGEABLE, Admin
 from syncer.carrying import Carrying
 from syncer.closing import Closing

@@ -17,10 +17,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core import codec
-from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding
-from swift_diloco.core.frames import Buffer
-from swift_diloco.core.layout import Box, Index
+from swift_diloco.core.formats import chunks
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding
+from swift_diloco.core.formats.frames import Buffer
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.tensors import Index
+from swift_diloco.core.numbers import codec
 from swift_diloco.core.pieces import FragmentStream
 from syncer.buffers import ValueBuffers
 
@@ -91,7 +93,7 @@ class EncodedDelta:
     ) -> None:
         self.encoding = encoding
         self._tensors = tuple(tensors)
-        self._chunk_bytes = codec.encoded_bytes(CHUNK_ELEMENTS, encoding)
+        self._chunk_bytes = chunks.encoded_bytes(CHUNK_ELEMENTS, encoding)
         self.elements = sum(stream.elements for stream in streams.values())
         sizes = {rank: stream_bytes(stream.elements, encoding) for rank, stream in streams.items()}
         self.nbytes = sum(sizes.values())
@@ -140,10 +142,10 @@ class EncodedDelta:
         """Write the stream range [begin, end) of a rank to its places in `out`, which begins at element `base`."""
         stream = part.stream
         room = np.empty(min(CHUNK_ELEMENTS, stream.elements), np.float32)
-        for index in range(begin // CHUNK_ELEMENTS, codec.chunk_count(end)):
-            size = codec.chunk_elements(stream.elements, index)
+        for index in range(begin // CHUNK_ELEMENTS, chunks.chunk_count(end)):
+            size = chunks.chunk_elements(stream.elements, index)
             at = index * self._chunk_bytes
-            payload = part.payload[at : at + codec.encoded_bytes(size, self.encoding)]
+            payload = part.payload[at : at + chunks.encoded_bytes(size, self.encoding)]
             codec.decode(payload, self.encoding, room[:size])
             first = index * CHUNK_ELEMENTS
             low, high = max(begin, first), min(end, first + size)
@@ -160,8 +162,8 @@ def flat_values(delta: Delta, buffers: ValueBuffers) -> NDArray[np.float32]:
 
 def stream_bytes(elements: int, encoding: Encoding) -> int:
     """Bytes of a whole encoded stream."""
-    chunks = range(codec.chunk_count(elements))
-    return sum(codec.encoded_bytes(codec.chunk_elements(elements, k), encoding) for k in chunks)
+    count = chunks.chunk_count(elements)
+    return sum(chunks.encoded_bytes(chunks.chunk_elements(elements, k), encoding) for k in range(count))
 
 
 def row_elements(shape: Index) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swift_diloco.core.messages import Dropped
+from swift_diloco.core.formats.messages import Dropped
 from syncer.events import DropUpload
 from syncer.rounds import Answer, Late, Round
 from syncer.state import State

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from swift_diloco.core import frames
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.frames import BIG_HEADER_BYTES_MAX, FRAMES_MAX, Buffer
-from swift_diloco.core.messages import Piece, SyncerMessage
+from swift_diloco.core.formats import frames
+from swift_diloco.core.formats.frames import BIG_HEADER_BYTES_MAX, FRAMES_MAX, Buffer
+from swift_diloco.core.formats.messages import Piece, SyncerMessage
 from syncer.events import Peer
 from syncer.guard import Guard, Role
 from syncer.peers import Peers

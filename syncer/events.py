@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from swift_diloco.core.layout import Box, FragmentPlan, Layout
-from swift_diloco.core.messages import IslandMessage, SyncerMessage, ValueName
-from swift_diloco.core.saved import SavedState
+from swift_diloco.core.formats.manifest import SavedState
+from swift_diloco.core.formats.messages import IslandMessage, SyncerMessage, ValueName
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import Layout
 
 Peer = str
 """One connection, by its routing id in hex. Never reused."""

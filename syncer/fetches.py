@@ -22,11 +22,12 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from swift_diloco.core import codec
-from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding
-from swift_diloco.core.digest import checksum
-from swift_diloco.core.frames import Buffer
-from swift_diloco.core.messages import Fetch, Fetched, Piece, Refused, Superseded, SyncerMessage, ValueName
+from swift_diloco.core.formats import chunks
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding
+from swift_diloco.core.formats.frames import Buffer
+from swift_diloco.core.formats.messages import Fetch, Fetched, Piece, Refused, Superseded, SyncerMessage, ValueName
+from swift_diloco.core.numbers import codec
+from swift_diloco.core.numbers.digest import checksum
 from swift_diloco.core.pieces import FragmentStream, empty_values
 from syncer.buffers import PieceBuffers
 from syncer.events import Peer
@@ -147,12 +148,12 @@ class Fetches:
         if pin is None and name != present.name:
             self._post.send(link.peer, Superseded(self._session, link.generation, name, present.name))
             return
-        chunks = codec.chunk_count(link.stream(name.fragment).elements)
+        count = chunks.chunk_count(link.stream(name.fragment).elements)
         queue = self._queues.setdefault(link.peer, _Queue(link))
-        if not (0 <= message.first < chunks and 0 < message.count <= FETCH_CHUNKS_MAX):
+        if not (0 <= message.first < count and 0 < message.count <= FETCH_CHUNKS_MAX):
             self._refuse(
                 link,
-                f"a fetch of {message.count} chunks from number {message.first}; this rank has {chunks} of fragment "
+                f"a fetch of {message.count} chunks from number {message.first}; this rank has {count} of fragment "
                 f"{name.fragment} and may ask for 1 to {FETCH_CHUNKS_MAX} at once",
             )
             return
@@ -163,7 +164,7 @@ class Fetches:
         if link.rank not in pin.finished:
             pin.waiting.add(link.rank)  # It may have introduced itself after the pin was made.
         self._moved_on(link, pin.value.name)
-        end = min(message.first + message.count, chunks)
+        end = min(message.first + message.count, count)
         encoding = Encoding.F32 if message.exact else self.encoding
         queue.wishes.append(_Wish(pin.value, pin, message.first, end, message.exact, encoding))
 
@@ -315,7 +316,7 @@ class Fetches:
             stream.gather(wish.value.values, begin, values)
         if wish.encoding is Encoding.F32 or buffer is None:
             return values.view(np.uint8).data
-        room = buffer.view(np.uint8)[: codec.encoded_bytes(end - begin, wish.encoding)]
+        room = buffer.view(np.uint8)[: chunks.encoded_bytes(end - begin, wish.encoding)]
         return codec.encode(values, wish.encoding, room).data
 
     def _sent(self, queue: _Queue, wish: _Wish, size: int) -> None:

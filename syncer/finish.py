@@ -9,7 +9,7 @@ return.
 
 from __future__ import annotations
 
-from swift_diloco.core.messages import FinalCut, Stopping
+from swift_diloco.core.formats.messages import FinalCut, Stopping
 from syncer.carrying import Carrying
 from syncer.closing import Closing
 from syncer.events import Exit

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hmac
 
-from swift_diloco.core.messages import AdminRequest, IslandMessage
+from swift_diloco.core.formats.messages import IslandMessage
+from swift_diloco.core.formats.operator_messages import AdminRequest
 from syncer.guard import Role
 
 

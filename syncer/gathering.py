@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from swift_diloco.core.messages import Outcome, Pull, PullClosed, PushAnswer, PushOffer
+from swift_diloco.core.formats.messages import Outcome, Pull, PullClosed, PushAnswer, PushOffer
 from syncer.carrying import Carrying
 from syncer.dropping import drop_answer
 from syncer.events import OpenUpload

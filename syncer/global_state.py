@@ -18,13 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core import kernels
-from swift_diloco.core.codec import Encoding
-from swift_diloco.core.digest import fragment_digest
-from swift_diloco.core.layout import FragmentPlan, Layout, fragment_elements
-from swift_diloco.core.merge import MergeOutcome, MergePlan, MergeRule, slots_of
-from swift_diloco.core.messages import ValueName
-from swift_diloco.core.outer import OuterSettings, OuterState
+from swift_diloco.core.formats.chunks import Encoding
+from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.layout.fragments import FragmentPlan, fragment_elements
+from swift_diloco.core.layout.tensors import Layout
+from swift_diloco.core.numbers import kernels
+from swift_diloco.core.numbers.digest import fragment_digest
+from swift_diloco.core.numbers.merge import MergeOutcome, MergePlan, MergeRule, slots_of
+from swift_diloco.core.numbers.outer_optimizer import OuterSettings, OuterState
 from syncer.buffers import ValueBuffers
 from syncer.merging import Push, merge_pushes
 

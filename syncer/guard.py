@@ -17,9 +17,9 @@ from pathlib import Path
 import zmq
 from zmq.utils import z85
 
-from swift_diloco.core.curve import KeyPair, load_pair, load_public_keys
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.files.key_files import KeyPair, load_pair, load_public_keys
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 
 ZAP_ADDRESS = "inproc://zeromq.zap.01"
 ZAP_VERSION = b"1.0"

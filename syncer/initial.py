@@ -6,8 +6,8 @@ everything and asks again; once the values exist nothing here does anything.
 
 from __future__ import annotations
 
-from swift_diloco.core.layout import fragment_elements
-from swift_diloco.core.messages import InitWanted, ValueName
+from swift_diloco.core.formats.messages import InitWanted, ValueName
+from swift_diloco.core.layout.fragments import fragment_elements
 from syncer.events import AdoptInit, AnnounceAll, DropUpload, OpenUpload
 from syncer.roster import Member
 from syncer.saving import Saving

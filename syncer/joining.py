@@ -11,15 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from swift_diloco.core.errors import DilocoError, PeerError
-from swift_diloco.core.layout import (
-    RANK_BOXES_MAX,
-    box_fault,
-    check_layout,
-    first_difference,
-    plan_fragments,
-    tiling_fault,
-)
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats.messages import (
     Contract,
     Hello,
     Joined,
@@ -30,6 +22,9 @@ from swift_diloco.core.messages import (
     ValueName,
     Welcome,
 )
+from swift_diloco.core.layout.boxes import RANK_BOXES_MAX, box_fault, tiling_fault
+from swift_diloco.core.layout.fragments import plan_fragments
+from swift_diloco.core.layout.tensors import check_layout, first_difference
 from syncer.events import AdoptLayout, ForgetGeneration, Peer, RegisterRank, Send
 from syncer.roster import ISLANDS_MAX, RANKS_MAX, TEXT_MAX, Member
 from syncer.state import State

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from swift_diloco.core.layout import FragmentPlan, Layout, PieceMap
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.core.pieces import FragmentStream
 from syncer.events import Peer, RegisterRank
 

@@ -17,9 +17,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core.codec import is_finite
-from swift_diloco.core.heloco import correct
-from swift_diloco.core.merge import (
+from swift_diloco.core.numbers.codec import is_finite
+from swift_diloco.core.numbers.heloco import correct
+from swift_diloco.core.numbers.merge import (
     Contribution,
     MergeOutcome,
     MergePlan,
@@ -27,7 +27,7 @@ from swift_diloco.core.merge import (
     merge_and_step_fragment,
     merge_and_step_tensor,
 )
-from swift_diloco.core.outer import RANGE_ELEMENTS, OuterState, run_all
+from swift_diloco.core.numbers.outer_optimizer import RANGE_ELEMENTS, OuterState, run_all
 from syncer.deltas import F32_BYTES, Delta, EncodedDelta, FlatDelta
 
 SCRATCH_BYTES = 64 * 1024 * 1024

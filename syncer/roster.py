@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from swift_diloco.core.layout import Box
-from swift_diloco.core.messages import Hello
+from swift_diloco.core.formats.messages import Hello
+from swift_diloco.core.layout.boxes import Box
 from syncer.events import Peer
 from syncer.pacing import StepClock
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from swift_diloco.core.messages import ValueName
+from swift_diloco.core.formats.messages import ValueName
 from syncer.events import MergeFinished
 
 UPLOAD_IDLE_S = 5.0

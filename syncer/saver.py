@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from swift_diloco.core.checkpoint_files import Intact
+from swift_diloco.core.files.checkpoint_files import Intact
 from syncer.checkpoint import Job, Part, Writer
 from syncer.deltas import flat_values
 from syncer.events import Event, WriteCheckpoint, WriteFirst

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from swift_diloco.core.messages import ValueName
-from swift_diloco.core.saved import SavedState
+from swift_diloco.core.formats.manifest import SavedState
+from swift_diloco.core.formats.messages import ValueName
 from syncer.events import CheckpointFailed, CheckpointWritten, FragmentWritten, WriteCheckpoint, WriteFirst
 from syncer.rounds import Round
 from syncer.snapshot import initial_state, saved_state, state_after

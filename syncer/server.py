@@ -20,21 +20,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from swift_diloco.core import frames
-from swift_diloco.core.checkpoint_files import Intact
-from swift_diloco.core.frames import WireError
-from swift_diloco.core.messages import (
-    AdminCommand,
-    AdminReply,
-    AdminRequest,
-    Chunk,
-    Fetch,
-    Fetched,
-    Published,
-    Unknown,
-    ValueName,
-    Welcome,
-)
+from swift_diloco.core.files.checkpoint_files import Intact
+from swift_diloco.core.formats import frames
+from swift_diloco.core.formats.frames import WireError
+from swift_diloco.core.formats.messages import Chunk, Fetch, Fetched, Published, Unknown, ValueName, Welcome
+from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
 from syncer import events as ev
 from syncer.checkpoint import Store, Writer
 from syncer.complaints import Complaints

@@ -9,10 +9,11 @@ Pure. Invariant: restoring what was saved and saving it again gives the same.
 from __future__ import annotations
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.layout import FragmentPlan, Layout
-from swift_diloco.core.messages import ValueName
-from swift_diloco.core.saved import CarriedPush, SavedState
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.formats.manifest import CarriedPush, SavedState
+from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import Layout
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from syncer.admin import CHANGEABLE, apply_overrides
 from syncer.rounds import Answer, Late, Round
 from syncer.state import State

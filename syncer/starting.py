@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from swift_diloco.core.checkpoint_files import Intact, manifests, read_newest
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.files.checkpoint_files import Intact, manifests, read_newest
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from syncer.snapshot import check_contract
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from swift_diloco.core.layout import FragmentPlan, Layout
-from swift_diloco.core.messages import SyncerMessage, ValueName
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.formats.messages import SyncerMessage, ValueName
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import Layout
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from syncer.deadlines import Deadlines
 from syncer.events import Effect, Log, Send, WriteTape
 from syncer.pacing import pipeline_of, quorum_of

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from swift_diloco.core.run_folder import write_json
+from swift_diloco.core.files.run_folder import write_json
 
 log = logging.getLogger("syncer")
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core import codec
-from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding
-from swift_diloco.core.digest import checksum
-from swift_diloco.core.frames import Buffer
-from swift_diloco.core.messages import Cancel, Chunk, SyncerMessage, Window
+from swift_diloco.core.formats import chunks
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding
+from swift_diloco.core.formats.frames import Buffer
+from swift_diloco.core.formats.messages import Cancel, Chunk, SyncerMessage, Window
+from swift_diloco.core.numbers.digest import checksum
 from swift_diloco.core.pieces import FragmentStream
 from syncer.buffers import ValueBuffers
 from syncer.deltas import Delta, EncodedDelta, FlatDelta, flat_values
@@ -102,7 +102,7 @@ class Uploads:
         for link in self._links.ranks(effect.generation):
             stream = link.stream(effect.fragment)
             if stream.elements:
-                ranks[link.rank] = _RankUpload(link, stream, codec.chunk_count(stream.elements))
+                ranks[link.rank] = _RankUpload(link, stream, chunks.chunk_count(stream.elements))
         encoding = Encoding(effect.encoding)
         delta = self._room(effect.fragment, encoding, elements, ranks)
         upload = _Upload(effect.upload, effect.generation, effect.fragment, encoding, delta, ranks)
@@ -230,9 +230,9 @@ class Uploads:
 
     def _write(self, upload: _Upload, rank: _RankUpload, message: Chunk, payload: Buffer) -> bool:
         """Put a chunk into its place; False when it is damaged."""
-        elements = codec.chunk_elements(rank.stream.elements, message.index)
+        elements = chunks.chunk_elements(rank.stream.elements, message.index)
         begin = message.index * CHUNK_ELEMENTS
-        if len(payload) != codec.encoded_bytes(elements, upload.encoding) or checksum(payload) != message.checksum:
+        if len(payload) != chunks.encoded_bytes(elements, upload.encoding) or checksum(payload) != message.checksum:
             return False
         if isinstance(upload.delta, EncodedDelta):
             upload.delta.put(rank.link.rank, message.index, payload)

@@ -12,7 +12,7 @@ from bisect import insort
 from collections.abc import Sequence
 from enum import Enum
 
-from swift_diloco.core.messages import ValueName
+from swift_diloco.core.formats.messages import ValueName
 
 HISTORY_MAX = 4096
 """Past values remembered per fragment (names): a fortnight of five-minute rounds; older anchors count as forked."""

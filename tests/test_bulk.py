@@ -12,11 +12,9 @@ import zmq
 
 from swift_diloco.buffers import HostBuffers
 from swift_diloco.bulk import FETCH_CREDIT_CHUNKS, BulkLink, Pass
-from swift_diloco.core import codec, frames
-from swift_diloco.core.codec import CHUNK_ELEMENTS
-from swift_diloco.core.digest import checksum
-from swift_diloco.core.layout import PieceMap, make_layout, plan_fragments
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats import chunks, frames
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS
+from swift_diloco.core.formats.messages import (
     Chunk,
     Contract,
     Fetch,
@@ -29,6 +27,11 @@ from swift_diloco.core.messages import (
     ValueName,
     Window,
 )
+from swift_diloco.core.layout.fragments import plan_fragments
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import make_layout
+from swift_diloco.core.numbers import codec
+from swift_diloco.core.numbers.digest import checksum
 from tests.fakes.quadratic import QuadraticModel, scaled
 
 T = TypeVar("T", bound=IslandMessage)
@@ -208,7 +211,7 @@ def test_a_value_published_in_bf16_is_decoded_and_the_final_cut_is_fetched_exact
     syncer.send(Published("s", "g", V1))
     assert not syncer.receive(Fetch)[0].exact
     values = np.full(syncer.elements, 1.00048828125, np.float32)
-    coarse = codec.encode(values[:CHUNK_ELEMENTS], codec.Encoding.BF16)
+    coarse = codec.encode(values[:CHUNK_ELEMENTS], chunks.Encoding.BF16)
     for index in range(3):
         syncer.send(Piece("s", "g", V1, index, checksum(coarse)), coarse.data)
     syncer.receive(Fetched)
@@ -233,7 +236,7 @@ def test_what_was_staged_coarsely_is_not_reserved_once_exact_values_are_wanted(s
     syncer.receive(RankHello)
     syncer.send(Published("s", "g", V1))
     syncer.receive(Fetch)
-    coarse = codec.encode(np.ones(CHUNK_ELEMENTS, np.float32), codec.Encoding.BF16)
+    coarse = codec.encode(np.ones(CHUNK_ELEMENTS, np.float32), chunks.Encoding.BF16)
     for index in range(3):
         syncer.send(Piece("s", "g", V1, index, checksum(coarse)), coarse.data)
     syncer.receive(Fetched)

@@ -8,9 +8,9 @@ import pytest
 import zmq
 
 from swift_diloco import cli
-from swift_diloco.core.curve import load_pair, load_public
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.settings import IslandSettings
+from swift_diloco.core.files.key_files import load_pair, load_public
+from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.keys import decode_keys, encode_keys, island_keys
 
 

@@ -10,9 +10,9 @@ import pytest
 import zmq
 
 from swift_diloco import link as link_module
-from swift_diloco.core import frames
-from swift_diloco.core.curve import CurveKeys
-from swift_diloco.core.messages import Heartbeat, Joined, Leave
+from swift_diloco.core.files.key_files import CurveKeys
+from swift_diloco.core.formats import frames
+from swift_diloco.core.formats.messages import Heartbeat, Joined, Leave
 from swift_diloco.keys import new_pair
 from swift_diloco.link import ControlLink
 from syncer.endpoint import Arrived, Endpoint

@@ -9,10 +9,10 @@ import pytest
 import zmq
 from numpy.typing import NDArray
 
-from swift_diloco.core import codec
-from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding
 from swift_diloco.core.errors import PeerError
-from swift_diloco.core.messages import Window
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding
+from swift_diloco.core.formats.messages import Window
+from swift_diloco.core.numbers import codec
 from swift_diloco.outgoing import EARLY_WINDOWS_MAX, Outgoing, SendBuffers
 
 Floats = NDArray[np.float32]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from swift_diloco import embedded, own_syncer
-from swift_diloco.core.settings import IslandSettings
+from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.own_syncer import OwnSyncer
 
 

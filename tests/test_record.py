@@ -13,8 +13,10 @@ import pytest
 
 from swift_diloco.anchors import AnchorRecord
 from swift_diloco.buffers import Values
-from swift_diloco.core.layout import PieceMap, make_layout, plan_fragments
-from swift_diloco.core.messages import Contract
+from swift_diloco.core.formats.messages import Contract
+from swift_diloco.core.layout.fragments import plan_fragments
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import make_layout
 from swift_diloco.record import (
     RECORD_BYTES_MAX,
     RECORD_FILE,

@@ -13,8 +13,10 @@ import pytest
 
 from swift_diloco import resume as module
 from swift_diloco.anchors import AnchorRecord, Remembered
-from swift_diloco.core.layout import FragmentPlan, PieceMap, make_layout, plan_fragments
-from swift_diloco.core.messages import Contract
+from swift_diloco.core.formats.messages import Contract
+from swift_diloco.core.layout.fragments import FragmentPlan, plan_fragments
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import make_layout
 from swift_diloco.record import (
     RECORD_FILE,
     RECORD_FORMAT,

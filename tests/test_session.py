@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from swift_diloco import events
-from swift_diloco.core.layout import FragmentPlan
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats.messages import (
     BudgetReached,
     Contract,
     CutInstalled,
@@ -32,6 +31,7 @@ from swift_diloco.core.messages import (
     ValueName,
     Welcome,
 )
+from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.events import Align, Capture, Install, Tell
 from swift_diloco.session import REDIAL_S, REFUSED_REDIAL_S, Session
 from swift_diloco.states import Membership, Profile, Stage

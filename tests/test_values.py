@@ -10,7 +10,9 @@ import torch
 
 from swift_diloco import values
 from swift_diloco.buffers import HostBuffers, Values
-from swift_diloco.core.layout import PieceMap, make_layout, plan_fragments
+from swift_diloco.core.layout.fragments import plan_fragments
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import make_layout
 from swift_diloco.events import Align
 from swift_diloco.values import AnchorStore, Arrival
 from tests.fakes.quadratic import SPECS, QuadraticModel

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core.outer import ranges_of
+from swift_diloco.core.numbers.outer_optimizer import ranges_of
 
 F32 = NDArray[np.float32]
 

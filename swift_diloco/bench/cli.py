@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from swift_diloco.bench.lines import Line, say
 from swift_diloco.bench.processes import THREADS_VARIABLE
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.schema import nearest
+from swift_diloco.core.settings.schema import nearest
 
 PROGRAM = "swift-diloco bench"
 

@@ -20,8 +20,8 @@ from swift_diloco.bench.lines import Detail, Line, line, median, short
 from swift_diloco.bench.processes import MIB, SyncerProcess
 from swift_diloco.bench.rank import Dial, Rank, even_layout
 from swift_diloco.bench.raw import RawPeer
-from swift_diloco.core.digest import checksum
 from swift_diloco.core.errors import DilocoError
+from swift_diloco.core.numbers.digest import checksum
 
 TARGET_RATIO = 0.5
 WARM_ROUNDS = 2

@@ -16,9 +16,9 @@ import numpy as np
 
 from swift_diloco.bench.ceilings import copies, seconds
 from swift_diloco.bench.lines import Line, line, median, short
-from swift_diloco.core import kernels
-from swift_diloco.core.merge import Contribution, MergePlan, MergeRule, TensorSlot, merge_and_step_fragment
-from swift_diloco.core.outer import OuterSettings, OuterState
+from swift_diloco.core.numbers import kernels
+from swift_diloco.core.numbers.merge import Contribution, MergePlan, MergeRule, TensorSlot, merge_and_step_fragment
+from swift_diloco.core.numbers.outer_optimizer import OuterSettings, OuterState
 
 ISLANDS = 4
 STREAMS = 2 * ISLANDS + 4

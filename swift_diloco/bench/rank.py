@@ -20,9 +20,12 @@ from swift_diloco import events
 from swift_diloco.buffers import HostBuffers, Values
 from swift_diloco.bulk import BulkLink
 from swift_diloco.core.errors import DilocoError
-from swift_diloco.core.frames import Buffer, decode_header
-from swift_diloco.core.layout import Box, FragmentPlan, Layout, PieceMap, TensorSpec, make_layout
-from swift_diloco.core.messages import Heartbeat, HeartbeatReply, IslandMessage, PushAnswer
+from swift_diloco.core.formats.frames import Buffer, decode_header
+from swift_diloco.core.formats.messages import Heartbeat, HeartbeatReply, IslandMessage, PushAnswer
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.link import ControlLink
 from swift_diloco.performing import Introduction, Links, Performer
 from swift_diloco.resume import NOTHING_RESUMED

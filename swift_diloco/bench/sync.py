@@ -25,8 +25,10 @@ from swift_diloco.bench.lines import Detail, Line, line, median, short
 from swift_diloco.bench.processes import THREADS_VARIABLE, SyncerProcess, end
 from swift_diloco.bench.rank import even_layout
 from swift_diloco.core.errors import DilocoError
-from swift_diloco.core.layout import Box, Layout, PieceMap, TensorSpec
-from swift_diloco.core.settings import IslandSettings
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout, TensorSpec
+from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island import Island, JobFacts
 
 ISLANDS = 2

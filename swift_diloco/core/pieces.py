@@ -17,7 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core.layout import Box, Index, PieceMap, tensor_offsets
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.fragments import tensor_offsets
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Index
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core.checkpoint_files import Intact, read_newest
+from swift_diloco.core.files.checkpoint_files import Intact, read_newest
 
 MEGATRON = ("embedding.", "decoder.", "output_layer.")
 """How the names of Megatron's tensors begin; those of transformers begin otherwise."""

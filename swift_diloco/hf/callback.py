@@ -22,7 +22,7 @@ from swift.callbacks import TrainerCallback
 
 from swift_diloco.agree import all_or_none
 from swift_diloco.core.errors import InternalError
-from swift_diloco.core.settings import load_island_settings
+from swift_diloco.core.settings.island_settings import load_island_settings
 from swift_diloco.group import LoneRank, TorchGroup, ranks_of_this_job
 from swift_diloco.hf.masters import save_masters
 from swift_diloco.hf.pieces import HfPieces, Loaded

@@ -19,7 +19,9 @@ import torch
 import torch.distributed as dist
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.layout import Box, Layout, PieceMap, TensorSpec, merge_rule_of
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout, TensorSpec, merge_rule_of
 from swift_diloco.hf.masters import load_masters
 from swift_diloco.hf.names import exported_names
 from swift_diloco.hf.shares import share, share_boxes

@@ -6,7 +6,8 @@ its own share. Pure integers. Invariant: the shares of all ranks cover each tens
 
 from __future__ import annotations
 
-from swift_diloco.core.layout import Box, Index, Layout, flat_range_boxes
+from swift_diloco.core.layout.boxes import Box, flat_range_boxes
+from swift_diloco.core.layout.tensors import Index, Layout
 
 
 def share(shape: Index, rank: int, ranks: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import torch
 
-from swift_diloco.core.kernels import bf16_follow, readonly
+from swift_diloco.core.numbers.kernels import bf16_follow, readonly
 
 
 class Weight:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.settings import FLAG_PREFIX, ISLAND_FIELDS
+from swift_diloco.core.settings.island_settings import FLAG_PREFIX, ISLAND_FIELDS
 
 PLUGIN = "plugin"
 EXTERNAL_PLUGINS = "external_plugins"

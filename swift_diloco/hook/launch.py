@@ -17,14 +17,14 @@ from typing import NoReturn
 import msgspec
 
 from swift_diloco.core.errors import USER_MISTAKE_EXIT_CODE, UserError, one_line
-from swift_diloco.core.settings import (
-    ENVIRONMENT_PREFIX,
+from swift_diloco.core.settings.island_settings import (
     IslandSettings,
     environment_name,
     environment_values,
     load_island_settings,
     require_syncer,
 )
+from swift_diloco.core.settings.schema import ENVIRONMENT_PREFIX
 from swift_diloco.hook.argv import Request, read_request, translate
 from swift_diloco.hook.platform import arm, complete_arguments
 from swift_diloco.hook.plugins import RLHF_REFUSAL, find_plugin, installed_plugins

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.schema import nearest
+from swift_diloco.core.settings.schema import nearest
 
 GROUP = "ms_swift.plugins"
 RLHF_REFUSAL = (

@@ -21,7 +21,7 @@ from swift.megatron.callbacks import MegatronCallback
 from swift.megatron.utils import disable_forward_pre_hook, enable_forward_pre_hook, maybe_finalize_async_save
 
 from swift_diloco.core.errors import InternalError, UserError
-from swift_diloco.core.settings import load_island_settings
+from swift_diloco.core.settings.island_settings import load_island_settings
 from swift_diloco.group import TorchGroup
 from swift_diloco.island import Island, Verdict
 from swift_diloco.job import run_folder

@@ -17,7 +17,8 @@ from math import prod
 import msgspec
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.layout import Index, TensorSpec, flat_range_boxes
+from swift_diloco.core.layout.boxes import flat_range_boxes
+from swift_diloco.core.layout.tensors import Index, TensorSpec
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -19,7 +19,9 @@ import torch
 import torch.distributed as dist
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.layout import Box, Layout, PieceMap, TensorSpec
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout, TensorSpec
 from swift_diloco.megatron.masters import Master, masters_of, publish
 from swift_diloco.megatron.parts import Part, cuts
 from swift_diloco.megatron.replicas import Replicator, Segment, agree_transfers

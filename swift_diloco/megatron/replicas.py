@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from swift_diloco.core.errors import InternalError
-from swift_diloco.core.layout import Box
+from swift_diloco.core.layout.boxes import Box
 from swift_diloco.model import RankGroup
 
 

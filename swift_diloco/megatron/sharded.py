@@ -22,7 +22,7 @@ import torch
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.layout import Index, TensorSpec, merge_rule_of
+from swift_diloco.core.layout.tensors import Index, TensorSpec, merge_rule_of
 from swift_diloco.megatron.parts import Part, check_parts
 
 

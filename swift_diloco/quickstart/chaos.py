@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swift_diloco.audit.auditing import audit
-from swift_diloco.core.run_folder import living_address, living_pid
+from swift_diloco.core.files.run_folder import living_address, living_pid
 from swift_diloco.quickstart import commands, losses
 from swift_diloco.quickstart.folder import RunFolder
 from swift_diloco.quickstart.jobs import Command, Supervisor

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.run_folder import STATUS_FILE, TAPE_FILE
+from swift_diloco.core.files.run_folder import STATUS_FILE, TAPE_FILE
 
 MARKER = ".swift-diloco-quickstart"
 """File by which a folder is known as ours; locked while a run uses it."""

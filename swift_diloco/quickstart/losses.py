@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from swift_diloco.quickstart.lines import JsonLines, Row
+from swift_diloco.core.files.json_lines import JsonLines, Row
 
 LOG_NAME = "logging.jsonl"
 

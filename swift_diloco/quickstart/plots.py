@@ -6,9 +6,9 @@ It chooses what is drawn from a tape and loss curves; how it is drawn is `svg.py
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from swift_diloco.charts.svg import Chart, Series, smoothed
 from swift_diloco.quickstart.losses import Point
 from swift_diloco.quickstart.report import Happened
-from swift_diloco.quickstart.svg import Chart, Series, smoothed
 from swift_diloco.quickstart.tape import Commit, Tape
 
 SMOOTH_STEPS = 10

@@ -17,10 +17,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from swift_diloco.charts.svg import binary_bytes
+from swift_diloco.core.files.json_lines import JsonLines, Row, read_status
 from swift_diloco.quickstart.folder import RunFolder
-from swift_diloco.quickstart.lines import JsonLines, Row, read_status
 from swift_diloco.quickstart.losses import LOG_NAME, Point, parse_points
-from swift_diloco.quickstart.svg import binary_bytes
 
 PLAIN_EVERY_S = 5.0
 """Time between lines where there is no terminal to draw on."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from swift_diloco.core.run_folder import living_address
+from swift_diloco.core.files.run_folder import living_address
 from swift_diloco.quickstart import commands, corpus, evaluate, losses, model, page, plots, report
 from swift_diloco.quickstart.chaos import VICTIM, Chaos
 from swift_diloco.quickstart.errors import QuickstartError

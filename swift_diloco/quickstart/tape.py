@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from swift_diloco.quickstart.lines import JsonLines, Row
+from swift_diloco.core.files.json_lines import JsonLines, Row
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from swift_diloco.core.layout import FragmentPlan, Layout
-from swift_diloco.core.messages import ValueName
-from swift_diloco.core.saved import SavedState
+from swift_diloco.core.formats.manifest import SavedState
+from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.simulate.history import Delta, History
 from swift_diloco.simulate.world import World
 from syncer.events import CheckpointFailed, CheckpointWritten, Event, FragmentWritten

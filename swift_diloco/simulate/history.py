@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from swift_diloco.core.messages import ValueName
+from swift_diloco.core.formats.messages import ValueName
 
 Unit = tuple[int, str, int]
 """One local step: island, life of its process, step number."""

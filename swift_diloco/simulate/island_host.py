@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from swift_diloco import events
 from swift_diloco.anchors import Remembered
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats.messages import (
     Heartbeat,
     Hello,
     IslandMessage,

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 
 LATE_S = 60.0
 """Latest start of an island that joins a run that goes on."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from swift_diloco.quickstart.page import STYLE
-from swift_diloco.quickstart.svg import Chart, Series, binary_bytes, render
+from swift_diloco.charts.style import STYLE
+from swift_diloco.charts.svg import Chart, Series, binary_bytes, render
 from swift_diloco.simulate.fleet import Fleet
 from swift_diloco.simulate.forecast import Forecast
 from swift_diloco.simulate.paper import Row

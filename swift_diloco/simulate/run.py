@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from swift_diloco.core.layout import Box, Layout, TensorSpec, make_layout
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.simulate.checkers import Rules, Violation, check
 from swift_diloco.simulate.history import History
 from swift_diloco.simulate.island_host import Life

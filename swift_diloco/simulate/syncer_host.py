@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from swift_diloco.core.layout import FragmentPlan, Layout
-from swift_diloco.core.messages import IslandMessage, Published, RankWelcome, Refused, ValueName, Welcome
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.formats.messages import IslandMessage, Published, RankWelcome, Refused, ValueName, Welcome
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import Layout
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.simulate.disk import Disk
 from swift_diloco.simulate.history import Delta, History, Merged
 from swift_diloco.simulate.plans import VALUE_BYTES

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.simulate.history import Delta
 from syncer.coordinator import Coordinator
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 
-from swift_diloco.core.messages import IslandMessage, SyncerMessage
+from swift_diloco.core.formats.messages import IslandMessage, SyncerMessage
 
 CLOG_FACTOR = 20.0
 """How much slower a clogged link is: a transfer of a second then outlasts every patience but the longest."""

@@ -18,7 +18,9 @@ from pathlib import Path
 import torch
 
 from swift_diloco.bench.lines import Line, line, say
-from swift_diloco.core.layout import PieceMap, make_layout, plan_fragments
+from swift_diloco.core.layout.fragments import plan_fragments
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import make_layout
 from swift_diloco.group import LoneRank
 from swift_diloco.hf.pieces import HfPieces
 

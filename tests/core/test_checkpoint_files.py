@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from swift_diloco.core.checkpoint_files import MANIFEST, Damaged, read_manifest, read_newest, read_tensors
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.messages import ValueName
-from swift_diloco.core.saved import FileEntry
+from swift_diloco.core.files.checkpoint_files import MANIFEST, Damaged, read_manifest, read_newest, read_tensors
+from swift_diloco.core.formats.manifest import FileEntry
+from swift_diloco.core.formats.messages import ValueName
 
 GOLDEN = Path(__file__).with_name("golden_checkpoint")
 """Two fragments at versions 3 and 2 with momentum, and one carried push; written when the format was made. It must be

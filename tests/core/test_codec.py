@@ -12,18 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from swift_diloco.core import kernels
-from swift_diloco.core.codec import (
-    CHUNK_ELEMENTS,
-    Encoding,
-    ErrorFeedback,
-    chunk_count,
-    chunk_elements,
-    decode,
-    encode,
-    encoded_bytes,
-    is_finite,
-)
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding, chunk_count, chunk_elements, encoded_bytes
+from swift_diloco.core.numbers import kernels
+from swift_diloco.core.numbers.codec import ErrorFeedback, decode, encode, is_finite
 
 F32 = NDArray[np.float32]
 CHECK = settings(max_examples=25, deadline=None, derandomize=True, database=None)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco.core import curve
-from swift_diloco.core.curve import KeyPair
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.files import key_files as curve
+from swift_diloco.core.files.key_files import KeyPair
 
 PAIR = KeyPair("p" * 40, "s" * 40)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import xxhash
 
-from swift_diloco.core import digest
-from swift_diloco.core.digest import checksum, fragment_digest
+from swift_diloco.core.numbers import digest
+from swift_diloco.core.numbers.digest import checksum, fragment_digest
 
 
 def test_digest_is_the_hash_of_the_block_hashes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,13 @@ from typing import get_args
 import msgspec
 import pytest
 
-from swift_diloco.core import frames
-from swift_diloco.core import messages as m
 from swift_diloco.core.errors import PeerError
-from swift_diloco.core.frames import WireError, decode_from_island, decode_from_syncer, encode
-from swift_diloco.core.layout import Box, FragmentPlan, TensorSpec, make_layout
+from swift_diloco.core.formats import frames, operator_messages
+from swift_diloco.core.formats import messages as m
+from swift_diloco.core.formats.frames import WireError, decode_from_island, decode_from_syncer, encode
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 
 GOLDEN = Path(__file__).parent / "golden_frames.json"
 """Hex of the header of each message below. A change of these bytes needs another WIRE_VERSION, or a new field with
@@ -37,7 +39,7 @@ FROM_ISLAND: list[m.IslandMessage] = [
     m.CutInstalled("s", "g"),
     m.Saved("s", "g"),
     m.Leave("s", "g", "why"),
-    m.AdminRequest("nonce", "token", m.AdminCommand.SET, 1, (("quorum", "2"),), "why"),
+    operator_messages.AdminRequest("nonce", "token", operator_messages.AdminCommand.SET, 1, (("quorum", "2"),), "why"),
 ]
 FROM_SYNCER: list[m.SyncerMessage] = [
     m.LayoutWanted("s", "nonce"),
@@ -63,7 +65,7 @@ FROM_SYNCER: list[m.SyncerMessage] = [
     m.BudgetReached("s", "g", 10),
     m.FinalCut("s", "g", (VALUE,)),
     m.Stopping("s", "g", "why"),
-    m.AdminReply("s", "nonce", True, "text", "{}"),
+    operator_messages.AdminReply("s", "nonce", True, "text", "{}"),
 ]
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from swift_diloco.core.heloco import HelocoSettings, correct, correction
-from swift_diloco.core.merge import MergeRule, TensorSlot
+from swift_diloco.core.numbers.heloco import HelocoSettings, correct, correction
+from swift_diloco.core.numbers.merge import MergeRule, TensorSlot
 
 F32 = NDArray[np.float32]
 

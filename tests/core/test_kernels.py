@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from swift_diloco.core import kernels
+from swift_diloco.core.numbers import kernels
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,24 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swift_diloco.core.errors import PeerError, UserError
-from swift_diloco.core.layout import (
+from swift_diloco.core.layout.boxes import Box, flat_range_boxes, tiling_fault
+from swift_diloco.core.layout.fragments import FragmentPlan, fragment_elements, plan_fragments, tensor_offsets
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import (
     DIMENSIONS_MAX,
-    Box,
-    FragmentPlan,
     Index,
     Layout,
-    PieceMap,
     TensorSpec,
     check_layout,
     first_difference,
-    flat_range_boxes,
-    fragment_elements,
     make_layout,
     merge_rule_of,
     natural_key,
-    plan_fragments,
-    tensor_offsets,
-    tiling_fault,
 )
 
 shapes = st.lists(st.integers(1, 5), min_size=0, max_size=4).map(tuple)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from swift_diloco.core import kernels
-from swift_diloco.core import outer as outer_module
-from swift_diloco.core.codec import Encoding
-from swift_diloco.core.digest import fragment_digest
-from swift_diloco.core.merge import (
+from swift_diloco.core.formats.chunks import Encoding
+from swift_diloco.core.numbers import kernels
+from swift_diloco.core.numbers import outer_optimizer as outer_module
+from swift_diloco.core.numbers.digest import fragment_digest
+from swift_diloco.core.numbers.merge import (
     Contribution,
     MergeOutcome,
     MergePlan,
@@ -29,7 +29,7 @@ from swift_diloco.core.merge import (
     rda_threshold,
     slots_of,
 )
-from swift_diloco.core.outer import OuterSettings, OuterState, outer_step
+from swift_diloco.core.numbers.outer_optimizer import OuterSettings, OuterState, outer_step
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]

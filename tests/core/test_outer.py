@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from swift_diloco.core import kernels
-from swift_diloco.core import outer as outer_module
-from swift_diloco.core.outer import OuterSettings, OuterState, outer_step
+from swift_diloco.core.numbers import kernels
+from swift_diloco.core.numbers import outer_optimizer as outer_module
+from swift_diloco.core.numbers.outer_optimizer import OuterSettings, OuterState, outer_step
 
 F32 = NDArray[np.float32]
 PLAIN = OuterSettings(lr=0.7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from swift_diloco.core.run_folder import RunFolder, living_pid
+from swift_diloco.core.files.run_folder import RunFolder, living_pid
 
 
 def test_whoever_looks_for_a_syncer_keeps_none_from_starting(tmp_path: Path) -> None:

@@ -9,17 +9,19 @@ import pytest
 import yaml
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.presets import Preset, find_preset, load_preset, shipped_folder, shipped_names
-from swift_diloco.core.schema import Field, Value
-from swift_diloco.core.settings import (
+from swift_diloco.core.settings.island_settings import (
     ISLAND_FIELDS,
-    SYNCER_FIELDS,
     IslandSettings,
-    SyncerSettings,
     load_island_settings,
+    require_syncer,
+)
+from swift_diloco.core.settings.presets import Preset, find_preset, load_preset, shipped_folder, shipped_names
+from swift_diloco.core.settings.schema import Field, Value
+from swift_diloco.core.settings.syncer_settings import (
+    SYNCER_FIELDS,
+    SyncerSettings,
     load_syncer_settings,
     parse_syncer_argv,
-    require_syncer,
 )
 
 BOTH = [("island", ISLAND_FIELDS), ("syncer", SYNCER_FIELDS)]
@@ -235,7 +237,8 @@ def test_a_malformed_preset_is_refused_with_its_fault(tmp_path: Path, text: str,
 
 @pytest.mark.net
 def test_importing_the_settings_brings_in_nothing_heavy() -> None:
-    code = "import sys; import swift_diloco.core.settings; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    names = "swift_diloco.core.settings.island_settings, swift_diloco.core.settings.syncer_settings"
+    code = f"import sys, {names}; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "msgspec" in loaded
     assert not {"numpy", "torch", "zmq", "numba", "swift", "transformers"} & set(loaded)

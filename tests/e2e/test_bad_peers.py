@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 import zmq
 
-from swift_diloco.core import frames
-from swift_diloco.core import messages as m
-from swift_diloco.core.codec import CHUNK_ELEMENTS
-from swift_diloco.core.digest import checksum
-from swift_diloco.core.layout import Box, FragmentPlan, PieceMap, make_layout
+from swift_diloco.core.formats import frames, operator_messages
+from swift_diloco.core.formats import messages as m
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import make_layout
+from swift_diloco.core.numbers.digest import checksum
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, in_background
 from tests.fakes.island import FakeIsland, Job
 from tests.fakes.quadratic import SPECS
@@ -120,8 +123,8 @@ def test_malformed_messages_and_replays_are_told_counted_and_noticed_by_nobody_e
         for message, payload in replays:
             peer.send(message, payload)
             assert peer.hear(m.Unknown).reason
-        peer.send(m.AdminRequest("n", "guess", m.AdminCommand.STOP))
-        assert "orders need the admin token" in peer.hear(m.AdminReply).text
+        peer.send(operator_messages.AdminRequest("n", "guess", operator_messages.AdminCommand.STOP))
+        assert "orders need the admin token" in peer.hear(operator_messages.AdminReply).text
         peer.send(m.RankHello("s", "g", "guess", 0, WHOLE))
         assert "is not known (any more)" in peer.hear(m.Refused).reason
         peer.send(m.Hello(-5, "n", LAYOUT.fingerprint, "h", 1, "i", 0, 1))

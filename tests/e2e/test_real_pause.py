@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import torch
 
-from swift_diloco.core.layout import TensorSpec
+from swift_diloco.core.layout.tensors import TensorSpec
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.e2e.test_real_resume import JOB_S, Life, Site, same_bits
 from tests.fakes.trial import Trial, wait_until

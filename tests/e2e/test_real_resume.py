@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import torch
 
-from swift_diloco.core.layout import TensorSpec
+from swift_diloco.core.layout.tensors import TensorSpec
 from swift_diloco.record import RECORD_FILE
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.fakes.trial import Gate, Trial, wait_until

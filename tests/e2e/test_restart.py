@@ -17,9 +17,9 @@ import pytest
 
 from swift_diloco.audit.auditing import audit
 from swift_diloco.audit.report import Fate
-from swift_diloco.core.checkpoint_files import read_newest
-from swift_diloco.core.run_folder import living_pid
-from swift_diloco.core.settings import IslandSettings
+from swift_diloco.core.files.checkpoint_files import read_newest
+from swift_diloco.core.files.run_folder import living_pid
+from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.embedded import start_or_find, stop
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, in_background
 from tests.fakes.island import FakeIsland, Job

@@ -11,10 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from swift_diloco.cli import main
-from swift_diloco.core.digest import fragment_digest
-from swift_diloco.core.layout import TensorSpec, fragment_elements, make_layout, plan_fragments
-from swift_diloco.core.messages import ValueName
-from swift_diloco.core.saved import SavedState, Shape
+from swift_diloco.core.formats.manifest import SavedState, Shape
+from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.layout.fragments import fragment_elements, plan_fragments
+from swift_diloco.core.layout.tensors import TensorSpec, make_layout
+from swift_diloco.core.numbers.digest import fragment_digest
 from swift_diloco.export.tensors import is_megatron
 
 SHAPES = {"model.embed.weight": (4, 2), "model.norm.weight": (2,), "lm_head.weight": (4, 2)}

@@ -22,8 +22,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from swift_diloco.core.layout import TensorSpec
-from swift_diloco.core.settings import IslandSettings
+from swift_diloco.core.layout.tensors import TensorSpec
+from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island import Island, JobFacts
 from swift_diloco.own_syncer import OwnSyncer
 from tests.fakes import checkpoint

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from swift_diloco.core.layout import PieceMap
+from swift_diloco.core.layout.pieces import PieceMap
 from tests.fakes.trial import Trial, TrialModel
 
 PEAK_RESET = "5"

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from swift_diloco.core.layout import Box, Layout, PieceMap, TensorSpec, flat_range_boxes
+from swift_diloco.core.layout.boxes import Box, flat_range_boxes
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout, TensorSpec
 
 SPECS = (
     TensorSpec("embedding.word_embeddings.weight", (24, 8), "avg"),

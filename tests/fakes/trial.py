@@ -19,8 +19,9 @@ import torch
 import xxhash
 from numpy.typing import NDArray
 
-from swift_diloco.core.layout import Box, Layout, TensorSpec
-from swift_diloco.core.settings import IslandSettings
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.tensors import Layout, TensorSpec
+from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island import Island, JobFacts
 from tests.fakes.group import ThreadGroup
 from tests.fakes.quadratic import SPECS, QuadraticModel, scaled

@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
     except ImportError:
         print("atheris is not installed; pip install atheris", file=sys.stderr)
         return USER_MISTAKE_EXIT_CODE
-    with atheris.instrument_imports(include=["swift_diloco.core.frames", "swift_diloco.core.messages"]):
+    with atheris.instrument_imports(include=["swift_diloco.core.formats.frames", "swift_diloco.core.formats.messages"]):
         from tests.fuzz.inputs import SEEDS
         from tests.fuzz.test_decoders import take
     where = words[0] if words else "60"

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from swift_diloco.core import codec, frames
-from swift_diloco.core.codec import Encoding
-from swift_diloco.core.frames import WireError, decode_from_island, decode_from_syncer
-from swift_diloco.core.layout import DIMENSIONS_MAX
+from swift_diloco.core.formats import chunks, frames
+from swift_diloco.core.formats.chunks import Encoding
+from swift_diloco.core.formats.frames import WireError, decode_from_island, decode_from_syncer
+from swift_diloco.core.layout.tensors import DIMENSIONS_MAX
+from swift_diloco.core.numbers import codec
 from tests.fuzz.inputs import NASTY, SEEDS, Frames, damaged
 
 DECODERS = [decode_from_island, decode_from_syncer]
@@ -134,7 +135,7 @@ def test_a_long_message_costs_a_bounded_multiple_of_its_bytes() -> None:
 @given(st.data())
 def test_any_payload_of_the_right_size_decodes_inside_its_bounds(encoding: Encoding, data: st.DataObject) -> None:
     elements = data.draw(st.integers(1, 700))
-    payload = data.draw(st.binary(min_size=(size := codec.encoded_bytes(elements, encoding)), max_size=size))
+    payload = data.draw(st.binary(min_size=(size := chunks.encoded_bytes(elements, encoding)), max_size=size))
     room = np.full(elements + 2, 7.0, np.float32)
     codec.decode(payload, encoding, room[1:-1])
     assert room[0] == room[-1] == 7.0
@@ -144,4 +145,4 @@ def test_any_payload_of_the_right_size_decodes_inside_its_bounds(encoding: Encod
 @pytest.mark.parametrize("wrong", [-1, 1, 1000])
 def test_a_payload_of_another_size_is_refused(encoding: Encoding, wrong: int) -> None:
     with pytest.raises(ValueError, match="elements in"):
-        codec.decode(bytes(codec.encoded_bytes(300, encoding) + wrong), encoding, np.empty(300, np.float32))
+        codec.decode(bytes(chunks.encoded_bytes(300, encoding) + wrong), encoding, np.empty(300, np.float32))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from swift_diloco.core.layout import TensorSpec, make_layout, tiling_fault
+from swift_diloco.core.layout.boxes import tiling_fault
+from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from swift_diloco.hf.shares import share, share_boxes
 
 LAYOUT = make_layout(

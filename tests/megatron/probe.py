@@ -17,7 +17,10 @@ import numpy as np
 import torch
 from swift.megatron.callbacks import MegatronCallback, megatron_callbacks_map
 
-from swift_diloco.core.layout import Box, Layout, PieceMap, TensorSpec, make_layout, plan_fragments, tiling_fault
+from swift_diloco.core.layout.boxes import Box, tiling_fault
+from swift_diloco.core.layout.fragments import plan_fragments
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.cpu import cpu_arguments
 from swift_diloco.group import TorchGroup
 from swift_diloco.megatron.pieces import MegatronPieces

@@ -23,7 +23,7 @@ import torch
 from swift.megatron.callbacks import megatron_callbacks_map
 
 from swift_diloco.buffers import Values
-from swift_diloco.core.layout import PieceMap
+from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.cpu import cpu_arguments
 from swift_diloco.island import Island
 from swift_diloco.megatron.callback import DilocoCallback

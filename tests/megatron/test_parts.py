@@ -7,7 +7,8 @@ from math import prod
 import pytest
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.layout import Box, TensorSpec, make_layout, tiling_fault
+from swift_diloco.core.layout.boxes import Box, tiling_fault
+from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from swift_diloco.megatron.parts import Cut, Part, check_parts, cuts
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from swift_diloco.core.errors import InternalError
-from swift_diloco.core.layout import Box
+from swift_diloco.core.layout.boxes import Box
 from swift_diloco.group import TorchGroup
 from swift_diloco.megatron.replicas import (
     Announcement,

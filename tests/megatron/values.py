@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from swift_diloco.core.layout import TensorSpec
+from swift_diloco.core.layout.tensors import TensorSpec
 from tests.trainer.tiny import HIDDEN, LAYERS
 
 GROUPS = 2

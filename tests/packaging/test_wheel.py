@@ -70,7 +70,9 @@ def check_commands(python: Path, package: Path) -> None:
     outer = run(python, "-m", "swift.cli._megatron.main", "sft", "--plugin", "nosuch")
     assert outer.returncode == 2
     assert "installed plugins: diloco (swift-diloco 0.1.0)" in outer.stderr
-    presets = run(python, "-c", "from swift_diloco.core.presets import shipped_names; print(*shipped_names())").stdout
+    presets = run(
+        python, "-c", "from swift_diloco.core.settings.presets import shipped_names; print(*shipped_names())"
+    ).stdout
     assert presets.split() == ["finetune", "pretrain", "quickstart", "reference"]
 
 

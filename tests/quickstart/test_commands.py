@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.presets import load_preset
-from swift_diloco.core.settings import parse_syncer_argv
+from swift_diloco.core.settings.presets import load_preset
+from swift_diloco.core.settings.syncer_settings import parse_syncer_argv
 from swift_diloco.quickstart import commands
 from swift_diloco.quickstart.commands import Recipe
 from swift_diloco.quickstart.folder import RunFolder

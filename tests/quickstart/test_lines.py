@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from swift_diloco.quickstart.lines import JsonLines, read_status
+from swift_diloco.core.files.json_lines import JsonLines, read_status
 
 
 def test_a_line_is_given_out_once_and_only_when_it_is_complete(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from swift_diloco.quickstart import svg
-from swift_diloco.quickstart.svg import Chart, Series, binary_bytes, nice_ticks, plain, render, smoothed
+from swift_diloco.charts import svg
+from swift_diloco.charts.svg import Chart, Series, binary_bytes, nice_ticks, plain, render, smoothed
 
 POINTS = ((0.0, 10.0), (5.0, 40.0), (10.0, 20.0))
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from swift_diloco.anchors import Anchor
-from swift_diloco.core.messages import Contract, ValueName
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.formats.messages import Contract, ValueName
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.events import Align, Install
 from swift_diloco.holdings import Holdings
 from swift_diloco.simulate import checkers

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.core.messages import ValueName
+from swift_diloco.core.formats.messages import ValueName
 from swift_diloco.simulate.checkers import Rules, Violation, check, commits
 from swift_diloco.simulate.history import Captured, History, Merged
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swift_diloco.core.messages import IslandMessage, Leave, SyncerMessage
+from swift_diloco.core.formats.messages import IslandMessage, Leave, SyncerMessage
 from swift_diloco.simulate.world import SENT_KEPT, Link, World
 
 

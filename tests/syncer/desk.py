@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from swift_diloco.core.layout import Box, Layout, TensorSpec, make_layout
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats.messages import (
     CutInstalled,
     Done,
     Heartbeat,
@@ -23,7 +22,9 @@ from swift_diloco.core.messages import (
     ValueName,
     Welcome,
 )
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from syncer.coordinator import Coordinator
 from syncer.events import (
     AdoptInit,

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core.checkpoint_files import Intact, read_newest
-from swift_diloco.core.digest import fragment_digest
-from swift_diloco.core.layout import FragmentPlan, TensorSpec, make_layout
-from swift_diloco.core.messages import ValueName
-from swift_diloco.core.saved import CarriedPush, Manifest, SavedState, Shape
+from swift_diloco.core.files.checkpoint_files import Intact, read_newest
+from swift_diloco.core.formats.manifest import CarriedPush, Manifest, SavedState, Shape
+from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import TensorSpec, make_layout
+from swift_diloco.core.numbers.digest import fragment_digest
 from syncer.checkpoint import Part, Store
 
 LAYOUT = make_layout([TensorSpec("a", (4,), "avg"), TensorSpec("b", (6,), "avg")])

@@ -14,11 +14,9 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from swift_diloco.core import codec, frames
-from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding
-from swift_diloco.core.digest import checksum
-from swift_diloco.core.layout import Box, FragmentPlan, Layout, PieceMap, TensorSpec, make_layout, plan_fragments
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats import chunks, frames
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding
+from swift_diloco.core.formats.messages import (
     Chunk,
     Contract,
     Hello,
@@ -32,7 +30,13 @@ from swift_diloco.core.messages import (
     Welcome,
     Window,
 )
-from swift_diloco.core.outer import OuterSettings
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.fragments import FragmentPlan, plan_fragments
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
+from swift_diloco.core.numbers import codec
+from swift_diloco.core.numbers.digest import checksum
+from swift_diloco.core.numbers.outer_optimizer import OuterSettings
 from syncer import events as ev
 from syncer.endpoint import Endpoint
 from syncer.events import Effect, Event, Peer
@@ -322,7 +326,7 @@ class Island:
         for rank, client in enumerate(self.bulk):
             stream = reference_stream(self.pieces(rank), fragment, values)
             sent = 0
-            while sent < codec.chunk_count(stream.size):
+            while sent < chunks.chunk_count(stream.size):
                 window = client.expect(Window)
                 assert (window.upload, window.first) == (name, sent), window
                 for index in range(window.first, window.upto):
@@ -334,7 +338,7 @@ class Island:
         """The pieces of a value that a rank asked for, all of them, checked."""
         size = self.pieces(rank).elements(name.fragment)
         out = np.full(size, np.nan, np.float32)
-        for index in range(codec.chunk_count(size)):
+        for index in range(chunks.chunk_count(size)):
             message, payload = self.bulk[rank].receive()
             assert isinstance(message, Piece) and payload is not None, message
             assert (message.name, message.index, message.checksum) == (name, index, checksum(payload))

@@ -6,18 +6,8 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.core.messages import (
-    AdminCommand,
-    AdminReply,
-    AdminRequest,
-    Command,
-    Joined,
-    Order,
-    Paused,
-    Refused,
-    Resumed,
-    Unknown,
-)
+from swift_diloco.core.formats.messages import Command, Joined, Order, Paused, Refused, Resumed, Unknown
+from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
 from syncer.admin import KICKED_S, apply_overrides
 from syncer.events import Effect, Exit, Merge, Received, Send, WriteTape
 from tests.syncer.desk import SESSION, Desk, control

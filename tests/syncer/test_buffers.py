@@ -10,7 +10,7 @@ import pytest
 import zmq
 from numpy.typing import NDArray
 
-from swift_diloco.core.codec import CHUNK_ELEMENTS
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS
 from syncer.buffers import PieceBuffers, ValueBuffers
 
 

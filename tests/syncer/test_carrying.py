@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from swift_diloco.core.messages import Dropped, Outcome, PushAnswer, ValueName, Welcome
+from swift_diloco.core.formats.messages import Dropped, Outcome, PushAnswer, ValueName, Welcome
 from syncer.events import (
     Commit,
     DropUpload,

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from swift_diloco.core import checkpoint_files
-from swift_diloco.core.checkpoint_files import MANIFEST, fragment_file, manifest_file, read_newest
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.files import checkpoint_files
+from swift_diloco.core.files.checkpoint_files import MANIFEST, fragment_file, manifest_file, read_newest
 from syncer.checkpoint import Job, Store, Writer
 from syncer.events import CheckpointFailed, CheckpointWritten, Event, FragmentWritten
 from tests.syncer.saves import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats.messages import (
     Dropped,
     Pull,
     PushAnswer,

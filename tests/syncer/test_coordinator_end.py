@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.core.layout import FragmentPlan
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats.manifest import SavedState
+from swift_diloco.core.formats.messages import (
     BudgetReached,
     Dropped,
     FinalCut,
@@ -19,7 +19,7 @@ from swift_diloco.core.messages import (
     ValueName,
     Welcome,
 )
-from swift_diloco.core.saved import SavedState
+from swift_diloco.core.layout.fragments import FragmentPlan
 from syncer.events import DropUpload, Exit, Received, Send, StopRequested, WriteTape
 from syncer.finish import RETURN_S
 from tests.syncer.desk import SESSION, Desk, control, initial_names, messages

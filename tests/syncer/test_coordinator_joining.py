@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from swift_diloco.core.layout import Box, TensorSpec, make_layout
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats.messages import (
     Heartbeat,
     HeartbeatReply,
     InitWanted,
@@ -23,6 +22,8 @@ from swift_diloco.core.messages import (
     Unknown,
     Welcome,
 )
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from syncer.events import (
     AdoptLayout,
     DropUpload,

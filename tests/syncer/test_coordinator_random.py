@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from swift_diloco.core.messages import CutInstalled, Done, Heartbeat, Hello, Leave, PushOffer, Saved, ValueName
+from swift_diloco.core.formats.messages import CutInstalled, Done, Heartbeat, Hello, Leave, PushOffer, Saved, ValueName
 from syncer.events import (
     AdoptInit,
     Commit,

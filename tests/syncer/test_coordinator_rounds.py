@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats.messages import (
     Dropped,
     HeartbeatReply,
     Outcome,

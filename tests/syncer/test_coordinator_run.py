@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from swift_diloco.core.layout import FragmentPlan
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats.messages import (
     Contract,
     FinalCut,
     InitWanted,
@@ -15,6 +14,7 @@ from swift_diloco.core.messages import (
     ValueName,
     Welcome,
 )
+from swift_diloco.core.layout.fragments import FragmentPlan
 from syncer.events import (
     AdoptInit,
     AdoptLayout,

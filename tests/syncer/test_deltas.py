@@ -10,11 +10,14 @@ import pytest
 from numpy.typing import NDArray
 
 import syncer.merging as merging
-from swift_diloco.core import codec
-from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding
-from swift_diloco.core.layout import PieceMap, TensorSpec, make_layout, plan_fragments
-from swift_diloco.core.merge import Contribution, MergePlan, MergeRule, merge_and_step_fragment, slots_of
-from swift_diloco.core.outer import RANGE_ELEMENTS, OuterSettings, OuterState
+from swift_diloco.core.formats import chunks
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding
+from swift_diloco.core.layout.fragments import plan_fragments
+from swift_diloco.core.layout.pieces import PieceMap
+from swift_diloco.core.layout.tensors import TensorSpec, make_layout
+from swift_diloco.core.numbers import codec
+from swift_diloco.core.numbers.merge import Contribution, MergePlan, MergeRule, merge_and_step_fragment, slots_of
+from swift_diloco.core.numbers.outer_optimizer import RANGE_ELEMENTS, OuterSettings, OuterState
 from swift_diloco.core.pieces import FragmentStream
 from syncer.buffers import ValueBuffers
 from syncer.deltas import EncodedDelta, FlatDelta
@@ -48,8 +51,8 @@ def encoded(values: Floats, encoding: Encoding) -> tuple[EncodedDelta, Floats]:
     delta = EncodedDelta(streams, encoding, FRAGMENTS.fragments[0], ValueBuffers())
     decoded = np.full(SIZE, np.nan, np.float32)
     for rank, stream in streams.items():
-        for index in range(codec.chunk_count(stream.elements)):
-            size = codec.chunk_elements(stream.elements, index)
+        for index in range(chunks.chunk_count(stream.elements)):
+            size = chunks.chunk_elements(stream.elements, index)
             chunk = np.empty(size, np.float32)
             stream.gather(values, index * CHUNK_ELEMENTS, chunk)
             payload = codec.encode(chunk, encoding)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from swift_diloco.core.digest import fragment_digest
-from swift_diloco.core.layout import FragmentPlan, TensorSpec, make_layout
-from swift_diloco.core.messages import ValueName
-from swift_diloco.core.outer import OuterSettings
+from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import TensorSpec, make_layout
+from swift_diloco.core.numbers.digest import fragment_digest
+from swift_diloco.core.numbers.outer_optimizer import OuterSettings
 from syncer.deltas import FlatDelta
 from syncer.global_state import SPARE_BUFFERS, GlobalState
 from syncer.merging import Push

@@ -22,12 +22,13 @@ import numpy as np
 import pytest
 import zmq
 
-from swift_diloco.core import frames
-from swift_diloco.core import messages as m
-from swift_diloco.core.digest import checksum
-from swift_diloco.core.layout import Box, Layout, TensorSpec, make_layout
-from swift_diloco.core.outer import OuterSettings
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.formats import frames
+from swift_diloco.core.formats import messages as m
+from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
+from swift_diloco.core.numbers.digest import checksum
+from swift_diloco.core.numbers.outer_optimizer import OuterSettings
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from syncer.coordinator import Coordinator
 from syncer.endpoint import Arrived, Endpoint, Gone
 from syncer.global_state import GlobalState

@@ -9,12 +9,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from swift_diloco.core.checkpoint_files import read_newest
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.messages import AdminCommand, AdminRequest, Done, FinalCut, Pull, ValueName, Welcome
-from swift_diloco.core.outer import OuterSettings
-from swift_diloco.core.saved import Manifest, SavedState
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.files.checkpoint_files import read_newest
+from swift_diloco.core.formats.manifest import Manifest, SavedState
+from swift_diloco.core.formats.messages import Done, FinalCut, Pull, ValueName, Welcome
+from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
+from swift_diloco.core.numbers.outer_optimizer import OuterSettings
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from syncer.checkpoint import Part, Store
 from syncer.deltas import FlatDelta
 from syncer.events import (

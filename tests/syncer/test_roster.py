@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from swift_diloco.core.layout import Box
-from swift_diloco.core.messages import Hello
+from swift_diloco.core.formats.messages import Hello
+from swift_diloco.core.layout.boxes import Box
 from syncer.roster import Presence, Roster
 
 BOX = Box(0, (0,), (4,))

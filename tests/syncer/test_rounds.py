@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swift_diloco.core.messages import ValueName
+from swift_diloco.core.formats.messages import ValueName
 from syncer.rounds import UPLOAD_IDLE_S, Action, Answer, Patience, Round, Verdict, judge
 
 ANCHOR = ValueName(0, 0, "d")

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.core.messages import AdminCommand, AdminRequest, FinalCut, Pull, ValueName
-from swift_diloco.core.saved import SavedState
+from swift_diloco.core.formats.manifest import SavedState
+from swift_diloco.core.formats.messages import FinalCut, Pull, ValueName
+from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
 from syncer.events import (
     AdoptInit,
     AnnounceAll,

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import zmq
 
-from swift_diloco.core import frames
-from swift_diloco.core.digest import fragment_digest
-from swift_diloco.core.messages import (
+from swift_diloco.core.formats import frames
+from swift_diloco.core.formats.messages import (
     Fetch,
     Fetched,
     Heartbeat,
@@ -24,7 +23,8 @@ from swift_diloco.core.messages import (
     Unknown,
     ValueName,
 )
-from swift_diloco.core.outer import OuterSettings
+from swift_diloco.core.numbers.digest import fragment_digest
+from swift_diloco.core.numbers.outer_optimizer import OuterSettings
 from syncer import endpoint
 from syncer import events as ev
 from tests.syncer.served import (
@@ -46,8 +46,8 @@ pytestmark = pytest.mark.net
 
 SPEAK_AND_STAY = """
 import sys, time, zmq
-from swift_diloco.core import frames
-from swift_diloco.core.messages import Hello
+from swift_diloco.core.formats import frames
+from swift_diloco.core.formats.messages import Hello
 socket = zmq.Context().socket(zmq.DEALER)
 socket.connect(sys.argv[1])
 socket.send_multipart(frames.encode(Hello(7, "from-a-process", "f", "host", 1, "i", 0, 1)))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco.core.checkpoint_files import read_newest
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.files.checkpoint_files import read_newest
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from syncer.checkpoint import Store
 from syncer.cli import main
 from syncer.snapshot import contract_of

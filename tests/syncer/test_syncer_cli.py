@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import zmq
 
-from swift_diloco.core import frames
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.layout import TensorSpec, make_layout
-from swift_diloco.core.messages import Hello, Welcome
-from swift_diloco.core.outer import OuterSettings
-from swift_diloco.core.run_folder import RunFolder, living_address, living_pid
-from swift_diloco.core.settings import SyncerSettings
+from swift_diloco.core.files.run_folder import RunFolder, living_address, living_pid
+from swift_diloco.core.formats import frames
+from swift_diloco.core.formats.messages import Hello, Welcome
+from swift_diloco.core.layout.tensors import TensorSpec, make_layout
+from swift_diloco.core.numbers.outer_optimizer import OuterSettings
+from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from syncer.cli import check_bind, is_loopback, main, outer_settings
 
 LAYOUT = make_layout([TensorSpec("a", (2, 3), "rda")])

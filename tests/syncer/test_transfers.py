@@ -10,10 +10,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from swift_diloco.core.codec import CHUNK_ELEMENTS, Encoding, encode
-from swift_diloco.core.digest import checksum
-from swift_diloco.core.layout import TensorSpec, make_layout, plan_fragments
-from swift_diloco.core.messages import Cancel, Chunk, Fetch, Fetched, Piece, Refused, Superseded, ValueName, Window
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding
+from swift_diloco.core.formats.messages import (
+    Cancel,
+    Chunk,
+    Fetch,
+    Fetched,
+    Piece,
+    Refused,
+    Superseded,
+    ValueName,
+    Window,
+)
+from swift_diloco.core.layout.fragments import plan_fragments
+from swift_diloco.core.layout.tensors import TensorSpec, make_layout
+from swift_diloco.core.numbers.codec import encode
+from swift_diloco.core.numbers.digest import checksum
 from syncer import events as ev
 from syncer import fetches, uploads
 from tests.syncer.served import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from swift_diloco.core.messages import ValueName
+from swift_diloco.core.formats.messages import ValueName
 from syncer import values
 from syncer.values import HeldAnchors, Standing, Values
 

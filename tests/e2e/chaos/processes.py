@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from swift_diloco.core.run_folder import living_address
+from swift_diloco.core.files.run_folder import living_address
 from tests.e2e.chaos.nursery import Nursery
 from tests.e2e.chaos.scenario import SYNCER, TARGETS, How, Scenario
 from tests.fakes.island import Job

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.schema import Value, nearest
+from swift_diloco.core.settings.schema import Value, nearest
 
 SECTIONS = ("island", "syncer")
 PRESET_BYTES_MAX = 1 << 20
@@ -32,7 +32,7 @@ NO_PRESET = Preset()
 
 def shipped_folder() -> Path:
     """Where the shipped presets lie: inside the package, or beside it in a source tree."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     inside = package / "configs"
     return inside if inside.is_dir() else package.parent / "configs"
 

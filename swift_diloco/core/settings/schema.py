@@ -8,7 +8,7 @@ Invariant: a value that passed `read_value` has exactly the field's type and lie
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -154,3 +154,19 @@ def _within(info: Setting, value: Value) -> bool:
     if info.minimum is not None and value < info.minimum:
         return False
     return info.maximum is None or value <= info.maximum
+
+
+ENVIRONMENT_PREFIX = "YETO_DILOCO_"
+
+
+def _merge(fields: Mapping[str, Field], layers: Sequence[tuple[Mapping[str, object], str]]) -> dict[str, Value]:
+    """Values of all layers, later ones winning. Every value is checked, also one that a later layer replaces."""
+    values: dict[str, Value] = {}
+    for layer, spelling in layers:
+        for name, raw in layer.items():
+            written = name.upper() if spelling.startswith(ENVIRONMENT_PREFIX) else name
+            spelt = spelling.replace("{}", written)
+            value = read_value(fields[name], raw, spelling=spelt)
+            refuse_unavailable(fields[name], value, spelling=spelt)
+            values[name] = value
+    return values

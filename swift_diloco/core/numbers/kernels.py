@@ -23,6 +23,8 @@ from numba import carray, njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from swift_diloco.core.formats.chunks import QUANT_BLOCK
+
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -41,8 +43,6 @@ STEP_BLOCK = 32 * SUM_LANES
 """Elements of a merge and step between two changes of the arrays that are read: short turns over eight streams leave
 prefetching behind (16 Mi elements took 25.7 ms in turns of SUM_LANES, 19.3 ms so). What it writes fits the L2 cache."""
 
-QUANT_BLOCK = 256
-"""Elements that share one scale in the int8 and q4 encodings."""
 
 Q4_LEVELS = np.array([0.0, *(2.0 ** (level - 7) for level in range(1, 8))] * 2, np.float32)
 Q4_LEVELS[8:] *= -1

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from swift_diloco.core.codec import CHUNK_ELEMENTS
 from swift_diloco.core.errors import PeerError
-from swift_diloco.core.messages import AdminReply, Chunk, Hello, IslandMessage, Piece, RankHello, SyncerMessage, Welcome
+from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS
+from swift_diloco.core.formats.messages import Chunk, Hello, IslandMessage, Piece, RankHello, SyncerMessage, Welcome
+from swift_diloco.core.formats.operator_messages import AdminReply
 
 WIRE_VERSION = 1
 """Raised with every change that an older peer would misread."""

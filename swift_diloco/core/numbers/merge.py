@@ -30,9 +30,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core import kernels
-from swift_diloco.core.codec import Encoding, is_finite
-from swift_diloco.core.outer import (
+from swift_diloco.core.formats.chunks import Encoding
+from swift_diloco.core.numbers import kernels
+from swift_diloco.core.numbers.codec import is_finite
+from swift_diloco.core.numbers.outer_optimizer import (
     RANGE_ELEMENTS,
     OuterSettings,
     OuterState,

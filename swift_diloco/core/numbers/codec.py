@@ -13,63 +13,23 @@ Invariants:
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core import kernels
-from swift_diloco.core.kernels import QUANT_BLOCK
-
-CHUNK_ELEMENTS = 262_144
-"""Elements of one chunk: 1 MiB of float32, the message size that was measured fastest; a multiple of QUANT_BLOCK."""
-
-SCALE_BYTES = 4
-"""One float32 scale stands before the codes of each int8 or q4 block."""
+from swift_diloco.core.formats.chunks import (
+    _CODE_BYTES,
+    CHUNK_ELEMENTS,
+    SCALE_BYTES,
+    Encoding,
+    chunk_elements,
+    encoded_bytes,
+)
+from swift_diloco.core.numbers import kernels
 
 Values: TypeAlias = NDArray[np.float32]
 Payload: TypeAlias = bytes | bytearray | memoryview | NDArray[np.uint8]
-
-
-class Encoding(Enum):
-    """How float32 values travel; the value of a member is its name in settings and messages."""
-
-    F32 = "f32"
-    """As they are, 4 bytes each."""
-    BF16 = "bf16"
-    """Upper half of the float32, rounded to nearest even: 2 bytes each, 8 bits of precision."""
-    INT8 = "int8"
-    """Blocks of 256: scale = largest magnitude / 127, then 256 signed bytes: 1.016 bytes each."""
-    Q4 = "q4"
-    """Blocks of 256: scale = largest magnitude, then 256 nibbles of sign and power of two: 0.516 bytes each."""
-
-
-_CODE_BYTES = {Encoding.INT8: QUANT_BLOCK, Encoding.Q4: QUANT_BLOCK // 2}
-"""Bytes of codes per block of the block-scaled encodings."""
-
-
-def chunk_count(n: int) -> int:
-    """Chunks of a stream of `n` elements; none for an empty stream."""
-    return -(-n // CHUNK_ELEMENTS)
-
-
-def chunk_elements(n: int, k: int) -> int:
-    """Elements of chunk `k` of a stream of `n` elements. Raises `ValueError` when there is no such chunk."""
-    if not 0 <= k < chunk_count(n):
-        raise ValueError(f"a stream of {n} elements has {chunk_count(n)} chunks; found chunk number {k}")
-    return min(CHUNK_ELEMENTS, n - k * CHUNK_ELEMENTS)
-
-
-def encoded_bytes(n_elements: int, encoding: Encoding) -> int:
-    """Bytes of one encoded chunk of `n_elements`."""
-    if n_elements < 0:
-        raise ValueError(f"a chunk has 0 or more elements; found {n_elements}")
-    if encoding is Encoding.F32:
-        return 4 * n_elements
-    if encoding is Encoding.BF16:
-        return 2 * n_elements
-    return _block_count(n_elements) * (SCALE_BYTES + _CODE_BYTES[encoding])
 
 
 def encode(values: Values, encoding: Encoding, out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
@@ -185,10 +145,6 @@ class ErrorFeedback:
     def residual(self) -> Values:
         """What the settled pushes have not sent yet (read only)."""
         return kernels.readonly(self._residual)
-
-
-def _block_count(n: int) -> int:
-    return -(-n // QUANT_BLOCK)
 
 
 def _check_values(values: Values) -> None:

@@ -16,7 +16,10 @@ from typing import Annotated
 
 import msgspec
 
-from swift_diloco.core.layout import RANK_BOXES_MAX, Box, FragmentPlan, Layout
+from swift_diloco.core.formats.operator_messages import AdminReply, AdminRequest
+from swift_diloco.core.layout.boxes import RANK_BOXES_MAX, Box
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import Layout
 
 
 class ValueName(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -176,42 +179,6 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
     session: str
     generation: str
     reason: str
-
-
-class AdminCommand(Enum):
-    """What an operator asks of the syncer."""
-
-    STATUS = "status"
-    """Tell what it does."""
-    SAVE = "save"
-    """Have islands save at their next boundary."""
-    SAVE_AND_STOP = "save_and_stop"
-    """Have islands save at their next boundary and end."""
-    ABORT = "abort"
-    """Have islands end at their next boundary without a save."""
-    SET = "set"
-    """Change settings while running."""
-    KICK = "kick"
-    """End the membership of an island."""
-    CHECKPOINT = "checkpoint"
-    """Write a checkpoint now."""
-    STOP = "stop"
-    """Stop gracefully, as SIGTERM does."""
-
-
-class AdminRequest(msgspec.Struct, frozen=True, tag=True):
-    """An operator's request, on a connection of its own. Belongs to no session; answered by one `AdminReply`."""
-
-    nonce: str
-    """Repeated in the answer."""
-    token: str
-    """The run folder's admin token; empty where the connection's own key says who speaks."""
-    command: AdminCommand
-    island: int | None = None
-    """The island that is meant; None: every one."""
-    changes: tuple[tuple[str, str], ...] = ()
-    """Settings and their new values, as a person writes them."""
-    reason: str = ""
 
 
 IslandMessage = (
@@ -468,16 +435,6 @@ class Stopping(msgspec.Struct, frozen=True, tag=True):
     session: str
     generation: str
     reason: str
-
-
-class AdminReply(msgspec.Struct, frozen=True, tag=True):
-    """What became of an operator's request. `status` is JSON, only for that command."""
-
-    session: str
-    nonce: str
-    done: bool
-    text: str
-    status: str = ""
 
 
 SyncerMessage = (

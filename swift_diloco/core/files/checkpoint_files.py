@@ -23,10 +23,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from swift_diloco.core.digest import fragment_digest
 from swift_diloco.core.errors import DilocoError, UserError
-from swift_diloco.core.layout import check_layout, fragment_elements
-from swift_diloco.core.saved import FORMAT, FileEntry, Manifest, SavedState, Shape
+from swift_diloco.core.formats.manifest import FORMAT, FileEntry, Manifest, SavedState, Shape
+from swift_diloco.core.layout.fragments import fragment_elements
+from swift_diloco.core.layout.tensors import check_layout
+from swift_diloco.core.numbers.digest import fragment_digest
 
 MANIFEST = "manifest.json"
 TEMPORARY = ".tmp-"
@@ -78,34 +79,6 @@ def manifest_file(number: int) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Writing
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-def write_file(folder: Path, name: str, blocks: Iterator[bytes | memoryview]) -> FileEntry:
-    """Write a file under a temporary name, to the disk, and give it its name. `OSError` leaves nothing behind."""
-    hasher, size = xxhash.xxh3_128(), 0
-    temporary = folder / f"{TEMPORARY}{name}"
-    try:
-        with temporary.open("wb") as file:
-            for block in blocks:
-                hasher.update(block)
-                file.write(block)
-                size += len(block)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / name)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    return FileEntry(name, size, hasher.hexdigest())
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names of a folder's files on the disk too."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def tensor_blocks(arrays: Arrays, facts: Mapping[str, str]) -> Iterator[bytes | memoryview]:

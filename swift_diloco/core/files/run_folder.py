@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from swift_diloco.core.curve import write_secret_file
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.files.key_files import write_secret_file
 
 ADDRESS_FILE = "address.json"
 STATUS_FILE = "status.json"

@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core import kernels
+from swift_diloco.core.numbers import kernels
 
 Result = TypeVar("Result")
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import msgspec
 
-from swift_diloco.core.layout import FragmentPlan, Layout
-from swift_diloco.core.messages import ValueName
+from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.layout.fragments import FragmentPlan
+from swift_diloco.core.layout.tensors import Layout
 
 FORMAT = 1
 """Version of the checkpoint's format. A reader refuses every other."""

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from swift_diloco.core import kernels
-from swift_diloco.core.merge import TensorSlot
-from swift_diloco.core.outer import ranges_of, run_all
+from swift_diloco.core.numbers import kernels
+from swift_diloco.core.numbers.merge import TensorSlot
+from swift_diloco.core.numbers.outer_optimizer import ranges_of, run_all
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Drawing: plots as SVG, and the look of a page. Knows nothing of runs."""

@@ -1,0 +1,1 @@
+"""Files that both processes read or write: the run folder, keys, checkpoints."""

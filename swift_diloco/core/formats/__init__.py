@@ -1,0 +1,1 @@
+"""What is written down or sent: messages, frames, manifests. No arithmetic, no file, no socket."""

@@ -1,0 +1,1 @@
+"""The settings of both processes: schemas, presets, and where values come from."""

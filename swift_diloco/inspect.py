@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.record import RECORD_FILE, Record, UnusableRecord, anchor_fault, load_record
+from swift_diloco.island.files.record_files import RECORD_FILE, Record, UnusableRecord, anchor_fault, load_record
 
 CHECKPOINT_FOLDER = re.compile(r"checkpoint-(\d+)")
 

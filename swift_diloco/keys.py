@@ -12,8 +12,7 @@ from typing import NoReturn
 import zmq
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.files.key_files import SECRET_SUFFIX, CurveKeys, KeyPair, load_pair, public_key, write_pair
-from swift_diloco.core.settings.island_settings import IslandSettings
+from swift_diloco.core.files.key_files import SECRET_SUFFIX, KeyPair, write_pair
 
 DEFAULT_NAMES = ("syncer", "admin", "island-0", "island-1")
 
@@ -30,32 +29,6 @@ def new_pair() -> KeyPair:
     """A fresh key pair."""
     public, secret = zmq.curve_keypair()
     return KeyPair(public.decode(), secret.decode())
-
-
-def island_keys(settings: IslandSettings) -> CurveKeys | None:
-    """The keys an island's settings name; None when it talks in the clear. Raises `UserError`."""
-    if not settings.curve_key and not settings.syncer_key:
-        return None
-    if not settings.curve_key or not settings.syncer_key:
-        missing, given = ("curve_key", "syncer_key") if not settings.curve_key else ("syncer_key", "curve_key")
-        raise UserError(
-            f"--diloco_{given} is given without --diloco_{missing}; an encrypted connection needs the island's "
-            "secret key file and the syncer's public key"
-        )
-    return CurveKeys(load_pair(Path(settings.curve_key).expanduser()), public_key(settings.syncer_key))
-
-
-def encode_keys(keys: CurveKeys | None) -> bytes:
-    """For the other ranks of the island, over the training network. Only rank 0's node needs the key files."""
-    return b"" if keys is None else " ".join((keys.own.public, keys.own.secret, keys.server)).encode()
-
-
-def decode_keys(shared: bytes) -> CurveKeys | None:
-    """The inverse."""
-    if not shared:
-        return None
-    public, secret, server = shared.decode().split(" ")
-    return CurveKeys(KeyPair(public, secret), server)
 
 
 def main(words: list[str]) -> int:

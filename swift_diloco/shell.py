@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from swift_diloco.agree import all_or_none
 from swift_diloco.core.errors import DilocoError, InternalError, UserError, exit_with, one_line
 from swift_diloco.core.settings.island_settings import IslandSettings, require_syncer
-from swift_diloco.island import Island, JobFacts
+from swift_diloco.island.island import Island, JobFacts
+from swift_diloco.island.ranks.rank_group import RankGroup
+from swift_diloco.island.ranks.together import all_or_none
 from swift_diloco.job import instance_of, wants_own_syncer
-from swift_diloco.model import RankGroup
 from swift_diloco.own_syncer import OwnSyncer
 
 logger = logging.getLogger("swift_diloco")

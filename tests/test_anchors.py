@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from swift_diloco.anchors import Anchor
 from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.island.brain.anchors import Anchor
 
 V1, V2 = ValueName(0, 1, "a"), ValueName(0, 2, "b")
 

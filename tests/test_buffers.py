@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from swift_diloco.buffers import SPARE_BUFFERS_MAX, HostBuffers, tensor_of
+from swift_diloco.island.numbers.host_buffers import SPARE_BUFFERS_MAX, HostBuffers, tensor_of
 
 
 def address(values: np.ndarray[tuple[int], np.dtype[np.float32]]) -> int:

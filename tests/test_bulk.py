@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import zmq
 
-from swift_diloco.buffers import HostBuffers
-from swift_diloco.bulk import FETCH_CREDIT_CHUNKS, BulkLink, Pass
 from swift_diloco.core.formats import chunks, frames
 from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS
 from swift_diloco.core.formats.messages import (
@@ -32,6 +30,8 @@ from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import make_layout
 from swift_diloco.core.numbers import codec
 from swift_diloco.core.numbers.digest import checksum
+from swift_diloco.island.links.bulk_link import FETCH_CREDIT_CHUNKS, BulkLink, Pass
+from swift_diloco.island.numbers.host_buffers import HostBuffers
 from tests.fakes.quadratic import QuadraticModel, scaled
 
 T = TypeVar("T", bound=IslandMessage)

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from swift_diloco.anchors import Anchor, AnchorRecord, Remembered
 from swift_diloco.core.formats.messages import Contract, ValueName, Welcome
 from swift_diloco.core.layout.fragments import FragmentPlan
-from swift_diloco.events import Align, Bind, Effect, Install, Log, NameAnchor
-from swift_diloco.holdings import Holdings
+from swift_diloco.island.brain.anchors import Anchor
+from swift_diloco.island.brain.holdings import Holdings
+from swift_diloco.island.events import Align, Bind, Effect, Install, Log, NameAnchor
+from swift_diloco.island.remembered import AnchorRecord, Remembered
 
 PLAN = FragmentPlan(((0,), (1,)))
 OTHER = ValueName(1, 3, "other")

@@ -25,7 +25,7 @@ KNOWS_A_TRAINER = (
 KNOWS_BOTH_SIDES = "swift_diloco.simulate"
 # Control and numbers: time, randomness and order are arguments there.
 PURE = (
-    "swift_diloco.session", "swift_diloco.anchors", "swift_diloco.core.formats.messages",
+    "swift_diloco.island.brain.session", "swift_diloco.island.brain.anchors", "swift_diloco.core.formats.messages",
     "swift_diloco.core.layout",
     "swift_diloco.core.numbers.codec", "swift_diloco.core.numbers.merge", "swift_diloco.core.numbers.outer_optimizer",
     "syncer.coordinator", "syncer.roster", "syncer.rounds",

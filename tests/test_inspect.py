@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from swift_diloco import cli
-from swift_diloco.record import RECORD_FILE
+from swift_diloco.island.files.record_files import RECORD_FILE
 from tests.test_resume import LAYOUT, save
 
 

@@ -11,7 +11,7 @@ from swift_diloco import cli
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.key_files import load_pair, load_public
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.keys import decode_keys, encode_keys, island_keys
+from swift_diloco.island.links.island_keys import decode_keys, encode_keys, island_keys
 
 
 def test_keygen_makes_pairs_for_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

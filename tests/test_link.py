@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 import pytest
 import zmq
 
-from swift_diloco import link as link_module
 from swift_diloco.core.files.key_files import CurveKeys
 from swift_diloco.core.formats import frames
 from swift_diloco.core.formats.messages import Heartbeat, Joined, Leave
+from swift_diloco.island.links import dealer as link_module
+from swift_diloco.island.links.control_link import ControlLink
 from swift_diloco.keys import new_pair
-from swift_diloco.link import ControlLink
 from syncer.endpoint import Arrived, Endpoint
 from syncer.guard import Guard, KeyRing
 

@@ -13,7 +13,7 @@ from swift_diloco.core.errors import PeerError
 from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding
 from swift_diloco.core.formats.messages import Window
 from swift_diloco.core.numbers import codec
-from swift_diloco.outgoing import EARLY_WINDOWS_MAX, Outgoing, SendBuffers
+from swift_diloco.island.links.uploads import EARLY_WINDOWS_MAX, Outgoing, SendBuffers
 
 Floats = NDArray[np.float32]
 

@@ -11,13 +11,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from swift_diloco.anchors import AnchorRecord
-from swift_diloco.buffers import Values
 from swift_diloco.core.formats.messages import Contract
 from swift_diloco.core.layout.fragments import plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import make_layout
-from swift_diloco.record import (
+from swift_diloco.island.files.record_files import (
     RECORD_BYTES_MAX,
     RECORD_FILE,
     RECORD_FORMAT,
@@ -29,6 +27,8 @@ from swift_diloco.record import (
     write_anchors,
     write_record,
 )
+from swift_diloco.island.numbers.host_buffers import Values
+from swift_diloco.island.remembered import AnchorRecord
 from tests.fakes.quadratic import SPECS, QuadraticModel
 
 LAYOUT = make_layout(SPECS)

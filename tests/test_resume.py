@@ -11,13 +11,13 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from swift_diloco import resume as module
-from swift_diloco.anchors import AnchorRecord, Remembered
 from swift_diloco.core.formats.messages import Contract
 from swift_diloco.core.layout.fragments import FragmentPlan, plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import make_layout
-from swift_diloco.record import (
+from swift_diloco.island.files import record as module
+from swift_diloco.island.files.record import NOTHING_RESUMED, Resumed, SavedRank, resume, save_record
+from swift_diloco.island.files.record_files import (
     RECORD_FILE,
     RECORD_FORMAT,
     AnchorFile,
@@ -26,7 +26,7 @@ from swift_diloco.record import (
     read_record,
     write_anchors,
 )
-from swift_diloco.resume import NOTHING_RESUMED, Resumed, SavedRank, resume, save_record
+from swift_diloco.island.remembered import AnchorRecord, Remembered
 from tests.fakes.group import ThreadGroup
 from tests.fakes.quadratic import SPECS, QuadraticModel
 

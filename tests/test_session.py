@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from swift_diloco import events
 from swift_diloco.core.formats.messages import (
     BudgetReached,
     Contract,
@@ -32,9 +31,10 @@ from swift_diloco.core.formats.messages import (
     Welcome,
 )
 from swift_diloco.core.layout.fragments import FragmentPlan
-from swift_diloco.events import Align, Capture, Install, Tell
-from swift_diloco.session import REDIAL_S, REFUSED_REDIAL_S, Session
-from swift_diloco.states import Membership, Profile, Stage
+from swift_diloco.island import events
+from swift_diloco.island.brain.session import REDIAL_S, REFUSED_REDIAL_S, Session
+from swift_diloco.island.brain.stages import Membership, Profile, Stage
+from swift_diloco.island.events import Align, Capture, Install, Tell
 
 PLAN = FragmentPlan(((0,), (1,)))
 CONTRACT = Contract(sync_every_steps=3, island_lease_s=60.0)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from swift_diloco import values
-from swift_diloco.buffers import HostBuffers, Values
 from swift_diloco.core.layout.fragments import plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import make_layout
-from swift_diloco.events import Align
-from swift_diloco.values import AnchorStore, Arrival
+from swift_diloco.island.events import Align
+from swift_diloco.island.numbers import anchor_store as values
+from swift_diloco.island.numbers.anchor_store import AnchorStore, Arrival
+from swift_diloco.island.numbers.host_buffers import HostBuffers, Values
 from tests.fakes.quadratic import SPECS, QuadraticModel
 
 

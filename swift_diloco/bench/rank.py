@@ -16,9 +16,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from swift_diloco import events
-from swift_diloco.buffers import HostBuffers, Values
-from swift_diloco.bulk import BulkLink
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.formats.frames import Buffer, decode_header
 from swift_diloco.core.formats.messages import Heartbeat, HeartbeatReply, IslandMessage, PushAnswer
@@ -26,12 +23,15 @@ from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
-from swift_diloco.link import ControlLink
-from swift_diloco.performing import Introduction, Links, Performer
-from swift_diloco.resume import NOTHING_RESUMED
-from swift_diloco.session import Session
-from swift_diloco.states import Profile
-from swift_diloco.values import AnchorStore, Arrival
+from swift_diloco.island import events
+from swift_diloco.island.brain.session import Session
+from swift_diloco.island.brain.stages import Profile
+from swift_diloco.island.files.record import NOTHING_RESUMED
+from swift_diloco.island.links.bulk_link import BulkLink
+from swift_diloco.island.links.control_link import ControlLink
+from swift_diloco.island.numbers.anchor_store import AnchorStore, Arrival
+from swift_diloco.island.numbers.host_buffers import HostBuffers, Values
+from swift_diloco.island.performer import Introduction, Links, Performer
 
 STEP_TOKENS = 1
 NOTES_MAX = 100_000

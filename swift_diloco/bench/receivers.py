@@ -21,7 +21,7 @@ import msgspec
 from swift_diloco.bench.processes import end
 from swift_diloco.bench.rank import Dial, Rank, even_layout
 from swift_diloco.core.errors import DilocoError
-from swift_diloco.states import Membership
+from swift_diloco.island.brain.stages import Membership
 
 TURN_S = 0.02
 JOIN_LIMIT_S = 60.0

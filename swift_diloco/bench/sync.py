@@ -29,7 +29,7 @@ from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout, TensorSpec
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.island import Island, JobFacts
+from swift_diloco.island.island import Island, JobFacts
 
 ISLANDS = 2
 AIM_S = 0.10

@@ -20,17 +20,17 @@ from typing import Any, ClassVar
 
 from swift.callbacks import TrainerCallback
 
-from swift_diloco.agree import all_or_none
 from swift_diloco.core.errors import InternalError
 from swift_diloco.core.settings.island_settings import load_island_settings
-from swift_diloco.group import LoneRank, TorchGroup, ranks_of_this_job
 from swift_diloco.hf.masters import save_masters
 from swift_diloco.hf.pieces import HfPieces, Loaded
 from swift_diloco.hf.report import report_to
 from swift_diloco.hf.schedule import catch_up
 from swift_diloco.hf.supported import check_job, check_model
 from swift_diloco.hf.work import WorkCounter
-from swift_diloco.island import Island, Verdict
+from swift_diloco.island.island import Island, Verdict
+from swift_diloco.island.ranks.together import all_or_none
+from swift_diloco.island.ranks.torch_group import LoneRank, TorchGroup, ranks_of_this_job
 from swift_diloco.job import run_folder
 from swift_diloco.logs import make_logs_visible
 from swift_diloco.shell import Shell

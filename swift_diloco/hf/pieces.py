@@ -26,7 +26,7 @@ from swift_diloco.hf.masters import load_masters
 from swift_diloco.hf.names import exported_names
 from swift_diloco.hf.shares import share, share_boxes
 from swift_diloco.hf.weights import Weight
-from swift_diloco.model import RankGroup
+from swift_diloco.island.ranks.rank_group import RankGroup
 from swift_diloco.streams import check_stream, settle
 
 BUCKET_BYTES = 64 << 20

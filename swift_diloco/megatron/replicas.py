@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from swift_diloco.core.errors import InternalError
 from swift_diloco.core.layout.boxes import Box
-from swift_diloco.model import RankGroup
+from swift_diloco.island.ranks.rank_group import RankGroup
 
 
 @dataclass(frozen=True, slots=True, eq=False)

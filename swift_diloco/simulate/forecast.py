@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, cast
 
-from swift_diloco import events
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
+from swift_diloco.island import events
 from swift_diloco.simulate.fleet import Fleet, Mode, check_fleet
 from swift_diloco.simulate.history import History
 from swift_diloco.simulate.island_host import Life

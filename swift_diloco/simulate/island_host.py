@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from swift_diloco import events
-from swift_diloco.anchors import Remembered
 from swift_diloco.core.formats.messages import (
     Heartbeat,
     Hello,
@@ -20,7 +18,10 @@ from swift_diloco.core.formats.messages import (
     SyncerMessage,
     ValueName,
 )
-from swift_diloco.session import Session
+from swift_diloco.island import events
+from swift_diloco.island.brain.session import Session
+from swift_diloco.island.brain.stages import Membership, Profile, Stage
+from swift_diloco.island.remembered import Remembered
 from swift_diloco.simulate.history import Captured, Delta
 from swift_diloco.simulate.island_parts import (
     CHECKPOINT_STEPS,
@@ -38,7 +39,6 @@ from swift_diloco.simulate.island_parts import (
 )
 from swift_diloco.simulate.plans import IslandPlan
 from swift_diloco.simulate.world import Link
-from swift_diloco.states import Membership, Profile, Stage
 
 
 class Life:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from swift_diloco.anchors import Remembered
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.tensors import Layout
+from swift_diloco.island.remembered import Remembered
 from swift_diloco.simulate.history import Unit
 from swift_diloco.simulate.plans import Plan
 from swift_diloco.simulate.syncer_host import SyncerHost

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
+from swift_diloco.island.brain.stages import Membership
 from swift_diloco.simulate.checkers import Rules, Violation, check
 from swift_diloco.simulate.history import History
 from swift_diloco.simulate.island_host import Life
@@ -18,7 +19,6 @@ from swift_diloco.simulate.plans import SYNCER_KINDS, Fault, IslandPlan, Kind, P
 from swift_diloco.simulate.syncer_host import SyncerHost
 from swift_diloco.simulate.syncer_parts import MakeBrain
 from swift_diloco.simulate.world import World
-from swift_diloco.states import Membership
 
 HEALED_LIMIT_S = 4000.0
 """Virtual time after the last fault by which a run must have finished: the longest patience of the plans (a lease, a

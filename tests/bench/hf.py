@@ -21,8 +21,8 @@ from swift_diloco.bench.lines import Line, line, say
 from swift_diloco.core.layout.fragments import plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import make_layout
-from swift_diloco.group import LoneRank
 from swift_diloco.hf.pieces import HfPieces
+from swift_diloco.island.ranks.torch_group import LoneRank
 
 STEPS = 200
 WARM_STEPS = 20

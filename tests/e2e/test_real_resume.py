@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from swift_diloco.core.layout.tensors import TensorSpec
-from swift_diloco.record import RECORD_FILE
+from swift_diloco.island.files.record_files import RECORD_FILE
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.fakes.trial import Gate, Trial, wait_until
 from tests.megatron.values import assemble

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from swift_diloco.core.errors import PeerError
-from swift_diloco.island import Island
-from swift_diloco.record import RECORD_FILE
+from swift_diloco.island.files.record_files import RECORD_FILE
+from swift_diloco.island.island import Island
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.fakes.trial import Gate, Hold, Trial, TrialModel, wait_until
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from swift_diloco.core.layout.tensors import TensorSpec
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.island import Island, JobFacts
+from swift_diloco.island.island import Island, JobFacts
 from swift_diloco.own_syncer import OwnSyncer
 from tests.fakes import checkpoint
 from tests.fakes.group import ThreadGroup

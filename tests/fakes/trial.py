@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.tensors import Layout, TensorSpec
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.island import Island, JobFacts
+from swift_diloco.island.island import Island, JobFacts
 from tests.fakes.group import ThreadGroup
 from tests.fakes.quadratic import SPECS, QuadraticModel, scaled
 

@@ -22,7 +22,7 @@ from swift_diloco.core.layout.fragments import plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.cpu import cpu_arguments
-from swift_diloco.group import TorchGroup
+from swift_diloco.island.ranks.torch_group import TorchGroup
 from swift_diloco.megatron.pieces import MegatronPieces
 from swift_diloco.megatron.tokens import TokenCounter
 from tests.megatron.values import new_values, slices

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from swift.megatron.callbacks import megatron_callbacks_map
 
-from swift_diloco.buffers import Values
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.cpu import cpu_arguments
-from swift_diloco.island import Island
+from swift_diloco.island.island import Island
+from swift_diloco.island.numbers.host_buffers import Values
 from swift_diloco.megatron.callback import DilocoCallback
 from swift_diloco.megatron.pieces import MegatronPieces
 

@@ -9,7 +9,7 @@ import torch
 
 from swift_diloco.core.errors import InternalError
 from swift_diloco.core.layout.boxes import Box
-from swift_diloco.group import TorchGroup
+from swift_diloco.island.ranks.torch_group import TorchGroup
 from swift_diloco.megatron.replicas import (
     Announcement,
     Replicator,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.anchors import Anchor
 from swift_diloco.core.formats.messages import Contract, ValueName
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
-from swift_diloco.events import Align, Install
-from swift_diloco.holdings import Holdings
+from swift_diloco.island.brain.anchors import Anchor
+from swift_diloco.island.brain.holdings import Holdings
+from swift_diloco.island.events import Align, Install
 from swift_diloco.simulate import checkers
 from swift_diloco.simulate.checkers import Checker, Rules, Violation
 from swift_diloco.simulate.disk import Disk

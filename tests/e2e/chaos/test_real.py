@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from swift_diloco.audit.auditing import audit
-from swift_diloco.record import RECORD_FILE
+from swift_diloco.island.files.record_files import RECORD_FILE
 from tests.e2e.chaos.checks import standing
 from tests.e2e.chaos.processes import SyncerHost
 from tests.e2e.chaos.scenario import Scenario

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import torch
 
-from swift_diloco.buffers import HostBuffers, Values, tensor_of
 from swift_diloco.core.layout.pieces import PieceMap
-from swift_diloco.events import Align
-from swift_diloco.model import ModelPieces
+from swift_diloco.island.events import Align
+from swift_diloco.island.numbers.host_buffers import HostBuffers, Values, tensor_of
+from swift_diloco.island.numbers.model_pieces import ModelPieces
 
 BLOCK_ELEMENTS = 1 << 18
 """Elements of an install worked on at once: 1 MiB, so that what lies between two operations stays in the cache and

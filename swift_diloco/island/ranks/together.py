@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from swift_diloco.core.errors import DilocoError, UserError, one_line
-from swift_diloco.model import RankGroup
+from swift_diloco.island.ranks.rank_group import RankGroup
 
 T = TypeVar("T")
 

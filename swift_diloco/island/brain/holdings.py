@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from swift_diloco.anchors import Anchor, AnchorRecord, Remembered
 from swift_diloco.core.formats.messages import Contract, ValueName, Welcome
 from swift_diloco.core.layout.fragments import FragmentPlan
-from swift_diloco.events import Align, Bind, Effect, Install, Log, NameAnchor
+from swift_diloco.island.brain.anchors import Anchor
+from swift_diloco.island.events import Align, Bind, Effect, Install, Log, NameAnchor
+from swift_diloco.island.remembered import AnchorRecord, Remembered
 
 
 class Holdings:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from swift_diloco.core.formats.messages import Contract, Dropped, Outcome, Pull, PullClosed, PushAnswer, PushOffer
-from swift_diloco.events import Capture, Effect, ForgetUpload, Log, Tell
-from swift_diloco.holdings import Holdings
+from swift_diloco.island.brain.holdings import Holdings
+from swift_diloco.island.events import Capture, Effect, ForgetUpload, Log, Tell
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from swift_diloco.anchors import Anchor, Remembered
 from swift_diloco.core.formats.messages import (
     BudgetReached,
     Command,
@@ -47,7 +46,11 @@ from swift_diloco.core.formats.messages import (
     ValueName,
     Welcome,
 )
-from swift_diloco.events import (
+from swift_diloco.island.brain.anchors import Anchor
+from swift_diloco.island.brain.holdings import Holdings
+from swift_diloco.island.brain.pushes import Pushes, Standing
+from swift_diloco.island.brain.stages import Membership, Profile, Stage
+from swift_diloco.island.events import (
     Abort,
     BoundaryReached,
     Dial,
@@ -69,9 +72,7 @@ from swift_diloco.events import (
     StopTraining,
     Tell,
 )
-from swift_diloco.holdings import Holdings
-from swift_diloco.pushes import Pushes, Standing
-from swift_diloco.states import Membership, Profile, Stage
+from swift_diloco.island.remembered import Remembered
 
 REDIAL_S = 2.0
 """A Hello without answer is said again after this long; the syncer may just be starting."""

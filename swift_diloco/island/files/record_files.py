@@ -23,14 +23,14 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from swift_diloco.anchors import AnchorRecord
-from swift_diloco.buffers import Values
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.formats.messages import Contract
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout
+from swift_diloco.island.numbers.host_buffers import Values
+from swift_diloco.island.remembered import AnchorRecord
 
 RECORD_FORMAT = 1
 """Raised with every change that an older version would misread."""

@@ -22,13 +22,13 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from swift_diloco.buffers import Values
 from swift_diloco.core.errors import PeerError
 from swift_diloco.core.formats import chunks
 from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.messages import Window
 from swift_diloco.core.numbers import codec
 from swift_diloco.core.numbers.codec import ErrorFeedback
+from swift_diloco.island.numbers.host_buffers import Values
 
 EARLY_WINDOWS_MAX = 1024
 """Windows kept for uploads this rank has not captured yet (rank 0's offer may be granted before this rank's

@@ -19,7 +19,6 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from swift_diloco.buffers import HostBuffers, Values
 from swift_diloco.core.errors import PeerError
 from swift_diloco.core.files.key_files import CurveKeys
 from swift_diloco.core.formats import chunks, frames
@@ -41,8 +40,9 @@ from swift_diloco.core.formats.messages import (
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.numbers import codec
 from swift_diloco.core.numbers.digest import checksum
-from swift_diloco.link import Dealer
-from swift_diloco.outgoing import Outgoing
+from swift_diloco.island.links.dealer import Dealer
+from swift_diloco.island.links.uploads import Outgoing
+from swift_diloco.island.numbers.host_buffers import HostBuffers, Values
 
 FETCH_CREDIT_CHUNKS = 16
 """Chunks asked for and not yet received: 16 MiB of float32, the bandwidth-delay product of 1.3 Gbit/s over 100 ms."""

@@ -20,23 +20,24 @@ from pathlib import Path
 
 import msgspec
 
-from swift_diloco import events
-from swift_diloco.buffers import HostBuffers
-from swift_diloco.bulk import BulkLink
 from swift_diloco.core.errors import DilocoError, PeerError, UserError
 from swift_diloco.core.files.key_files import CurveKeys
 from swift_diloco.core.formats.frames import decode_header
 from swift_diloco.core.formats.messages import Leave
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.keys import decode_keys, encode_keys, island_keys
-from swift_diloco.link import ControlLink
-from swift_diloco.model import ModelPieces, RankGroup
-from swift_diloco.performing import Introduction, Links, Performer
-from swift_diloco.record import RECORD_FORMAT, Record
-from swift_diloco.resume import SavedRank, resume, save_record
-from swift_diloco.session import Session
-from swift_diloco.states import Membership, Profile, Stage
+from swift_diloco.island import events
+from swift_diloco.island.brain.session import Session
+from swift_diloco.island.brain.stages import Membership, Profile, Stage
+from swift_diloco.island.files.record import SavedRank, resume, save_record
+from swift_diloco.island.files.record_files import RECORD_FORMAT, Record
+from swift_diloco.island.links.bulk_link import BulkLink
+from swift_diloco.island.links.control_link import ControlLink
+from swift_diloco.island.links.island_keys import decode_keys, encode_keys, island_keys
+from swift_diloco.island.numbers.host_buffers import HostBuffers
+from swift_diloco.island.numbers.model_pieces import ModelPieces
+from swift_diloco.island.performer import Introduction, Links, Performer
+from swift_diloco.island.ranks.rank_group import RankGroup
 
 POLL_S = 0.05
 """Longest sleep of a waiting island before its ranks look at their staged values again (rank 0 wakes on a message)."""

@@ -13,20 +13,20 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from swift_diloco import events
-from swift_diloco.buffers import HostBuffers, Values
-from swift_diloco.bulk import BulkLink, Pass, Traffic
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.formats.messages import Hello, IslandMessage, ValueName
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout
-from swift_diloco.link import ControlLink
-from swift_diloco.model import ModelPieces
-from swift_diloco.resume import Resumed
-from swift_diloco.session import Session
-from swift_diloco.values import AnchorStore, Arrival
+from swift_diloco.island import events
+from swift_diloco.island.brain.session import Session
+from swift_diloco.island.files.record import Resumed
+from swift_diloco.island.links.bulk_link import BulkLink, Pass, Traffic
+from swift_diloco.island.links.control_link import ControlLink
+from swift_diloco.island.numbers.anchor_store import AnchorStore, Arrival
+from swift_diloco.island.numbers.host_buffers import HostBuffers, Values
+from swift_diloco.island.numbers.model_pieces import ModelPieces
 
 logger = logging.getLogger("swift_diloco")
 

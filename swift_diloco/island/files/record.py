@@ -14,14 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from swift_diloco.anchors import Remembered
-from swift_diloco.buffers import Values
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout
-from swift_diloco.model import RankGroup
-from swift_diloco.record import (
+from swift_diloco.island.files.record_files import (
     AnchorFile,
     Record,
     UnusableRecord,
@@ -31,6 +28,9 @@ from swift_diloco.record import (
     write_anchors,
     write_record,
 )
+from swift_diloco.island.numbers.host_buffers import Values
+from swift_diloco.island.ranks.rank_group import RankGroup
+from swift_diloco.island.remembered import Remembered
 
 logger = logging.getLogger("swift_diloco")
 

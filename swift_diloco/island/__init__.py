@@ -1,0 +1,4 @@
+"""The island: `brain` decides, `links` move bytes, `numbers` compute, `files` keep, `ranks` agree.
+
+`events` is the wall between brain and shell, `performer` the one door in it, `island` what a trainer holds.
+"""

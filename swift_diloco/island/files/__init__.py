@@ -1,0 +1,1 @@
+"""Keep: the sync record beside a trainer checkpoint."""

@@ -1,0 +1,1 @@
+"""Move bytes: control and bulk links, fetches, uploads. They decide nothing."""

@@ -1,0 +1,1 @@
+"""Compute: anchors, host buffers and the values of the model."""

@@ -1,0 +1,1 @@
+"""The ranks of one island: how they talk and how they fail together."""

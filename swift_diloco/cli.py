@@ -53,7 +53,7 @@ def usage() -> str:
 def plugin_path(words: list[str]) -> int:
     """Print the file for `--external_plugins`."""
     _refuse_words("plugin-path", words)
-    print(Path(__file__).resolve().parent / "entry" / "swift_diloco_plugin.py")
+    print(Path(__file__).resolve().parent / "launch" / "entry" / "swift_diloco_plugin.py")
     return 0
 
 

@@ -15,7 +15,13 @@ import pytest
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.run_folder import living_address, living_pid
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.embedded import checkpoint_flags, start_or_find, stop, syncer_command, syncer_environment
+from swift_diloco.trainers.embedded.process import (
+    checkpoint_flags,
+    start_or_find,
+    stop,
+    syncer_command,
+    syncer_environment,
+)
 
 SETTINGS = msgspec.convert({"syncer_args": "--bind tcp://127.0.0.1:0 --min-islands 2"}, IslandSettings)
 
@@ -23,7 +29,7 @@ START_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.embedded import checkpoint_flags, start_or_find
+from swift_diloco.trainers.embedded.process import checkpoint_flags, start_or_find
 print(start_or_find(Path(sys.argv[1]), IslandSettings(syncer_args="--bind tcp://127.0.0.1:0")), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

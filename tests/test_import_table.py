@@ -14,11 +14,10 @@ ROOT = Path(swift_diloco.__file__).resolve().parents[1]
 SOURCES = sorted([*(ROOT / "swift_diloco").rglob("*.py"), *(ROOT / "syncer").rglob("*.py")])
 TRAINERS = {"megatron", "swift", "mcore_bridge", "transformer_engine"}
 KNOWS_A_TRAINER = (
-    "swift_diloco.megatron",
-    "swift_diloco.hf",
-    "swift_diloco.entry",
+    "swift_diloco.trainers.megatron",
+    "swift_diloco.trainers.hf",
     "swift_diloco.cpu",
-    "swift_diloco.hook",
+    "swift_diloco.launch",
 )
 # A simulated world has both sides in it, the real brain of the syncer too. It is a tool beside the product: no island
 # loads it.
@@ -74,7 +73,7 @@ def offences(importers: set[str], forbidden: set[str]) -> list[str]:
 
 
 def test_the_table_sees_both_packages() -> None:
-    assert {"swift_diloco.core.settings.syncer_settings", "swift_diloco.hook.start"} <= set(IMPORTS)
+    assert {"swift_diloco.core.settings.syncer_settings", "swift_diloco.launch.start"} <= set(IMPORTS)
     assert any(within(name, "syncer") for name in IMPORTS)
 
 
@@ -119,7 +118,7 @@ def test_only_the_parts_made_for_a_trainer_know_one() -> None:
 
 def test_what_the_base_install_runs_needs_no_torch() -> None:
     base = {
-        name for name in IMPORTS if within(name, "swift_diloco.core", "swift_diloco.cli", "swift_diloco.hook", *PURE)
+        name for name in IMPORTS if within(name, "swift_diloco.core", "swift_diloco.cli", "swift_diloco.launch", *PURE)
     }
     assert offences(base, {"torch", "transformers"}) == []
 

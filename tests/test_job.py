@@ -9,7 +9,7 @@ import pytest
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.job import instance_of, run_folder, wants_own_syncer
+from swift_diloco.trainers.job import instance_of, run_folder, wants_own_syncer
 
 EMBEDDED = IslandSettings(syncer="embedded")
 

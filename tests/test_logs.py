@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from swift_diloco.logs import make_logs_visible, prints_info
+from swift_diloco.trainers.logs import make_logs_visible, prints_info
 
 PARENT = "swift_diloco_test_parent"
 NAME = f"{PARENT}.logs"

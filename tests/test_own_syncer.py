@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco import embedded, own_syncer
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.own_syncer import OwnSyncer
+from swift_diloco.trainers.embedded import life as own_syncer
+from swift_diloco.trainers.embedded import process as embedded
+from swift_diloco.trainers.embedded.life import OwnSyncer
 
 
 class Syncers:

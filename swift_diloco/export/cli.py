@@ -38,7 +38,7 @@ def main(words: Sequence[str]) -> int:
     tensors, what = load_tensors(given.checkpoint)
     print(f"exporting {len(tensors)} tensors of {what}", flush=True)
     if is_megatron(list(tensors)):
-        from swift_diloco.megatron.export import export_megatron
+        from swift_diloco.trainers.megatron.export import export_megatron
 
         count = export_megatron(tensors, given.hf.absolute(), given.out.absolute(), extra)
     else:

@@ -21,8 +21,8 @@ from swift_diloco.bench.lines import Line, line, say
 from swift_diloco.core.layout.fragments import plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import make_layout
-from swift_diloco.hf.pieces import HfPieces
 from swift_diloco.island.ranks.torch_group import LoneRank
+from swift_diloco.trainers.hf.pieces import HfPieces
 
 STEPS = 200
 WARM_STEPS = 20
@@ -69,7 +69,7 @@ def timed_job() -> None:
     from swift.callbacks import callbacks_map
     from swift.pipelines import sft_main
 
-    from swift_diloco.hf.callback import DilocoCallback
+    from swift_diloco.trainers.hf.callback import DilocoCallback
 
     target, *argv = sys.argv[1:]
     spent: list[float] = []

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco import embedded
 from swift_diloco.core.files.run_folder import living_address, living_pid
+from swift_diloco.trainers.embedded import process as embedded
 from tests.e2e.harness import FAST, run_side_by_side
 from tests.fakes.island import FakeIsland, Job
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from swift_diloco.core.layout.tensors import TensorSpec
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island.island import Island, JobFacts
-from swift_diloco.own_syncer import OwnSyncer
+from swift_diloco.trainers.embedded.life import OwnSyncer
 from tests.fakes import checkpoint
 from tests.fakes.group import ThreadGroup
 from tests.fakes.quadratic import SPECS, QuadraticModel, scaled, whole_tensors

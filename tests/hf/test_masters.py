@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from swift_diloco.hf.masters import FILE, load_masters, save_masters
-from swift_diloco.hf.shares import share
+from swift_diloco.trainers.hf.master_files import FILE, load_masters, save_masters
+from swift_diloco.trainers.hf.shares import share
 
 SHAPES = {"a.weight": (6, 4), "b.bias": (5,)}
 VALUES = {name: torch.randn(24 if name == "a.weight" else 5) for name in SHAPES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.hf.names import exported_name, exported_names
+from swift_diloco.trainers.hf.names import exported_name, exported_names
 
 LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
 

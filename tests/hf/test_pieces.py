@@ -11,9 +11,9 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.core.layout.fragments import plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout, make_layout
-from swift_diloco.hf import pieces as pieces_module
-from swift_diloco.hf.pieces import HfPieces, buckets, trained_parameters
 from swift_diloco.island.ranks.torch_group import LoneRank, ranks_of_this_job
+from swift_diloco.trainers.hf import pieces as pieces_module
+from swift_diloco.trainers.hf.pieces import HfPieces, buckets, trained_parameters
 from tests.megatron.ranks import run_ranks
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from swift_diloco.hook.plugins import installed_plugins
+from swift_diloco.launch.plugins import installed_plugins
 from tests.hf.jobs import Job
 from tests.trainer.forkserver import free_port
 from tests.trainer.tiny import TinyProject

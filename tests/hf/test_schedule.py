@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from swift_diloco.hf.schedule import catch_up
+from swift_diloco.trainers.hf.schedule import catch_up
 
 pytestmark = pytest.mark.slow  # torch imports its compiler when the first optimizer is made
 

@@ -6,7 +6,7 @@ import pytest
 
 from swift_diloco.core.layout.boxes import tiling_fault
 from swift_diloco.core.layout.tensors import TensorSpec, make_layout
-from swift_diloco.hf.shares import share, share_boxes
+from swift_diloco.trainers.hf.shares import share, share_boxes
 
 LAYOUT = make_layout(
     [

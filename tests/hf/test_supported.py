@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.hf.supported import check_job, check_model
+from swift_diloco.trainers.hf.supported import check_job, check_model
 
 
 class Seq2SeqTrainer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from swift_diloco.hf.weights import Weight
+from swift_diloco.trainers.hf.weights import Weight
 
 
 def values_of(weight: Weight) -> torch.Tensor:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from swift_diloco.core.errors import InternalError, UserError
-from swift_diloco.hf.work import WorkCounter
-from swift_diloco.work import StepWork
+from swift_diloco.trainers.hf.step_work import WorkCounter
+from swift_diloco.trainers.step_work import StepWork
 
 
 class Ranks:

@@ -17,7 +17,7 @@ from swift.megatron.callbacks import megatron_callbacks_map
 from swift_diloco.core.errors import PeerError, UserError
 from swift_diloco.cpu import cpu_arguments
 from swift_diloco.island.island import Verdict
-from swift_diloco.megatron.callback import DilocoCallback
+from swift_diloco.trainers.megatron.callback import DilocoCallback
 
 SCENARIO = "FLOW_SCENARIO"
 

@@ -23,8 +23,8 @@ from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.cpu import cpu_arguments
 from swift_diloco.island.ranks.torch_group import TorchGroup
-from swift_diloco.megatron.pieces import MegatronPieces
-from swift_diloco.megatron.tokens import TokenCounter
+from swift_diloco.trainers.megatron.pieces import MegatronPieces
+from swift_diloco.trainers.megatron.step_work import TokenCounter
 from tests.megatron.values import new_values, slices
 
 FRAGMENTS = 3

@@ -26,8 +26,8 @@ from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.cpu import cpu_arguments
 from swift_diloco.island.island import Island
 from swift_diloco.island.numbers.host_buffers import Values
-from swift_diloco.megatron.callback import DilocoCallback
-from swift_diloco.megatron.pieces import MegatronPieces
+from swift_diloco.trainers.megatron.callback import DilocoCallback
+from swift_diloco.trainers.megatron.pieces import MegatronPieces
 
 VANISHES = "PROBED_VANISHES"
 
@@ -85,7 +85,7 @@ class ProbedCallback(DilocoCallback):
     # -- writing down --------------------------------------------------------------------------------------------------
 
     def masters(self) -> list[Any]:
-        from swift_diloco.megatron.masters import masters_of
+        from swift_diloco.trainers.megatron.masters import masters_of
 
         return masters_of(self.trainer.optimizer)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from swift_diloco.megatron.loaded import loaded_checkpoint
+from swift_diloco.trainers.megatron.loaded_checkpoint import loaded_checkpoint
 
 
 def loaded(iteration: int = 4, **flags: object) -> Path | None:

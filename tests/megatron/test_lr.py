@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.megatron.lr import catch_up
+from swift_diloco.trainers.megatron.schedule import catch_up
 
 BATCH = 4
 ITERATIONS = 12

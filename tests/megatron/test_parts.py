@@ -9,7 +9,7 @@ import pytest
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.layout.boxes import Box, tiling_fault
 from swift_diloco.core.layout.tensors import TensorSpec, make_layout
-from swift_diloco.megatron.parts import Cut, Part, check_parts, cuts
+from swift_diloco.trainers.megatron.parts import Cut, Part, check_parts, cuts
 
 
 def part(begin: int, name: str, shape: tuple[int, ...], start: tuple[int, ...], local: tuple[int, ...]) -> Part:

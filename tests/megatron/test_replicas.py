@@ -10,7 +10,7 @@ import torch
 from swift_diloco.core.errors import InternalError
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.island.ranks.torch_group import TorchGroup
-from swift_diloco.megatron.replicas import (
+from swift_diloco.trainers.megatron.replicas import (
     Announcement,
     Replicator,
     Segment,

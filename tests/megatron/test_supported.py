@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.megatron.supported import check_supported
+from swift_diloco.trainers.megatron.supported import check_supported
 
 
 class MegatronTrainer:

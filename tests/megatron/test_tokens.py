@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from swift_diloco.core.errors import InternalError, UserError
-from swift_diloco.megatron.tokens import TokenCounter, supervised_tokens
-from swift_diloco.work import StepWork
+from swift_diloco.trainers.megatron.step_work import TokenCounter, supervised_tokens
+from swift_diloco.trainers.step_work import StepWork
 
 
 def test_tokens_of_all_micro_batches_are_added() -> None:

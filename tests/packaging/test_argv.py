@@ -3,7 +3,7 @@
 import pytest
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.hook.argv import is_flag, read_request, translate
+from swift_diloco.launch.argv import is_flag, read_request, translate
 
 FILE = "/p/entry/swift_diloco_plugin.py"
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.hook import launch, platform
-from swift_diloco.hook.launch import Plan, check_command, expand_config, make_plan, prepare_trainer
-from swift_diloco.hook.plugins import GROUP, find_plugin
-from swift_diloco.hook.start import COMMAND, INTERNAL_CPU, MEGATRON, SWIFT, TRAINER, Role
+from swift_diloco.launch import cpu_switch as platform
+from swift_diloco.launch import prepare as launch
+from swift_diloco.launch.plugins import GROUP, find_plugin
+from swift_diloco.launch.prepare import Plan, check_command, expand_config, make_plan, prepare_trainer
+from swift_diloco.launch.roles import COMMAND, INTERNAL_CPU, MEGATRON, SWIFT, TRAINER, Role
 
-PLUGIN_FILE = str(Path(launch.__file__).parents[1] / "entry" / "swift_diloco_plugin.py")
-ENTRY = EntryPoint(name="diloco", value="swift_diloco.entry.swift_diloco_plugin", group=GROUP)
+PLUGIN_FILE = str(Path(launch.__file__).parent / "entry" / "swift_diloco_plugin.py")
+ENTRY = EntryPoint(name="diloco", value="swift_diloco.launch.entry.swift_diloco_plugin", group=GROUP)
 SFT = Role(TRAINER, MEGATRON, "sft")
 OURS = f"--external_plugins {PLUGIN_FILE} --callbacks diloco".split()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from swift_diloco.hook.plugins import installed_plugins
+from swift_diloco.launch.plugins import installed_plugins
 from tests.trainer.tiny import TinyProject
 
 pytestmark = [

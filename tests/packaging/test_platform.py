@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.hook.platform import PlatformFinder
+from swift_diloco.launch.cpu_switch import PlatformFinder
 
 
 def test_the_platform_is_installed_once_at_the_first_trigger(monkeypatch: pytest.MonkeyPatch) -> None:

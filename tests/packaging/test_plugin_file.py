@@ -12,7 +12,7 @@ import pytest
 from swift_diloco import cli
 from swift_diloco.core.errors import InternalError, UserError
 
-FOLDER = Path(cli.__file__).parent / "entry"
+FOLDER = Path(cli.__file__).parent / "launch" / "entry"
 
 
 def load() -> ModuleType:
@@ -50,8 +50,8 @@ def megatron_map(bare: None, monkeypatch: pytest.MonkeyPatch) -> dict[str, Calla
 
 def use_callback(monkeypatch: pytest.MonkeyPatch, callback: Callable[[Any], Any]) -> None:
     """Stand in for the Megatron callback."""
-    stand_in(monkeypatch, "swift_diloco.megatron")
-    stand_in(monkeypatch, "swift_diloco.megatron.callback", DilocoCallback=callback)
+    stand_in(monkeypatch, "swift_diloco.trainers.megatron")
+    stand_in(monkeypatch, "swift_diloco.trainers.megatron.callback", DilocoCallback=callback)
 
 
 def test_the_file_lies_alone_in_its_folder() -> None:
@@ -107,7 +107,7 @@ def test_the_transformers_trainer_gets_a_callback_of_its_own(
     stand_in(monkeypatch, "swift")
     stand_in(monkeypatch, "swift.arguments")
     stand_in(monkeypatch, "swift.callbacks", callbacks_map=callbacks)
-    stand_in(monkeypatch, "swift_diloco.hf.callback", DilocoCallback=refuse)
+    stand_in(monkeypatch, "swift_diloco.trainers.hf.callback", DilocoCallback=refuse)
     load()
     with pytest.raises(SystemExit) as caught:
         callbacks["diloco"]("--optim", "a trainer")

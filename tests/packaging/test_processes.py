@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco.hook.plugins import installed_plugins
+from swift_diloco.launch.plugins import installed_plugins
 
 pytestmark = [
     pytest.mark.net,
@@ -59,13 +59,13 @@ def test_a_process_that_is_not_ms_swifts_loads_nothing_of_ours() -> None:
     assert [name for name in modules if "diloco" in name] == []
 
 
-def test_a_command_line_that_only_mentions_ms_swift_loads_the_two_smallest_modules() -> None:
+def test_a_command_line_that_only_mentions_ms_swift_loads_the_smallest_modules() -> None:
     modules = loaded_modules("-c", "pass", "--about", "swift")
     assert [name for name in modules if "diloco" in name] == [
-        "swift_diloco", "swift_diloco.hook", "swift_diloco.hook.start",
+        "swift_diloco", "swift_diloco.launch", "swift_diloco.launch.roles", "swift_diloco.launch.start",
     ]  # fmt: skip
     assert set(modules) - set(loaded_modules("-c", "pass")) == {
-        "swift_diloco", "swift_diloco.hook", "swift_diloco.hook.start",
+        "swift_diloco", "swift_diloco.launch", "swift_diloco.launch.roles", "swift_diloco.launch.start",
     }  # fmt: skip
 
 

@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
-from swift_diloco.hook import start
-from swift_diloco.hook.start import COMMAND, HELPER, INTERNAL_CPU, MEGATRON, SWIFT, TRAINER, Role, role_of
+from swift_diloco.launch import start
+from swift_diloco.launch.roles import COMMAND, HELPER, INTERNAL_CPU, MEGATRON, SWIFT, TRAINER, Role
+from swift_diloco.launch.start import role_of
 
 SITE = "/env/lib/python3.11/site-packages"
 SPAWN = ["-c", "--multiprocessing-fork"]

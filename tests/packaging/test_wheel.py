@@ -80,9 +80,9 @@ def test_the_wheel_holds_both_packages_the_presets_and_the_hook(wheel: Path) -> 
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}
     assert {name for name in tops if not name.endswith(".dist-info")} == {"swift_diloco", "syncer", HOOK}
-    assert {"swift_diloco/configs/reference.yaml", "swift_diloco/entry/swift_diloco_plugin.py"} <= set(names)
-    assert [name for name in names if name.startswith("swift_diloco/entry/")] == [
-        "swift_diloco/entry/swift_diloco_plugin.py"
+    assert {"swift_diloco/configs/reference.yaml", "swift_diloco/launch/entry/swift_diloco_plugin.py"} <= set(names)
+    assert [name for name in names if name.startswith("swift_diloco/launch/entry/")] == [
+        "swift_diloco/launch/entry/swift_diloco_plugin.py"
     ]
     assert [name for name in names if name.endswith((".pyc", ".pth"))] == [HOOK]
 

@@ -159,8 +159,8 @@ def _call_entry(entry: str, argv: list[str]) -> None:
         return
     import swift.megatron
 
-    from swift_diloco.hook.launch import prepare
-    from swift_diloco.hook.start import MEGATRON, TRAINER, Role
+    from swift_diloco.launch.prepare import prepare
+    from swift_diloco.launch.roles import MEGATRON, TRAINER, Role
 
     script = os.path.join(os.path.dirname(os.path.dirname(swift.megatron.__file__)), "cli", "_megatron", f"{entry}.py")
     sys.argv = [script, *argv]
@@ -173,8 +173,8 @@ def _call_plain_swift(entry: str, argv: list[str]) -> None:
     import swift
     from swift.pipelines import pretrain_main, sft_main
 
-    from swift_diloco.hook.launch import prepare
-    from swift_diloco.hook.start import SWIFT, TRAINER, Role
+    from swift_diloco.launch.prepare import prepare
+    from swift_diloco.launch.roles import SWIFT, TRAINER, Role
 
     sys.argv = [os.path.join(os.path.dirname(swift.__file__), "cli", f"{entry}.py"), *argv]
     prepare(Role(TRAINER, SWIFT, entry))
@@ -210,7 +210,7 @@ def _import_plain_swift() -> None:
         from swift.pipelines import pretrain_main, sft_main
         from swift.trainers import Seq2SeqTrainer
 
-        import swift_diloco.hf.callback
+        import swift_diloco.trainers.hf.callback
 
         loaded = (peft, torch, transformers, pretrain_main, sft_main, Seq2SeqTrainer, swift_diloco)
         assert all(loaded)

@@ -23,12 +23,12 @@ from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout, TensorSpec
 from swift_diloco.island.ranks.rank_group import RankGroup
-from swift_diloco.megatron.masters import Master, masters_of, publish
-from swift_diloco.megatron.parts import Part, cuts
-from swift_diloco.megatron.replicas import Replicator, Segment, agree_transfers
-from swift_diloco.megatron.sharded import model_parts
-from swift_diloco.megatron.supported import check_supported
-from swift_diloco.streams import check_stream, settle
+from swift_diloco.trainers.megatron.masters import Master, masters_of, publish
+from swift_diloco.trainers.megatron.parts import Part, cuts
+from swift_diloco.trainers.megatron.replicas import Replicator, Segment, agree_transfers
+from swift_diloco.trainers.megatron.sharded_state import model_parts
+from swift_diloco.trainers.megatron.supported import check_supported
+from swift_diloco.trainers.streams import check_stream, settle
 
 
 @dataclass(frozen=True, slots=True)

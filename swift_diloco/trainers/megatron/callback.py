@@ -25,13 +25,13 @@ from swift_diloco.core.settings.island_settings import load_island_settings
 from swift_diloco.island.files.record_files import forget_record
 from swift_diloco.island.island import Island, Verdict
 from swift_diloco.island.ranks.torch_group import TorchGroup
-from swift_diloco.job import run_folder
-from swift_diloco.logs import make_logs_visible
-from swift_diloco.megatron.loaded import loaded_checkpoint
-from swift_diloco.megatron.lr import catch_up
-from swift_diloco.megatron.pieces import MegatronPieces
-from swift_diloco.megatron.tokens import TokenCounter
-from swift_diloco.shell import Shell
+from swift_diloco.trainers.callback_shell import Shell
+from swift_diloco.trainers.job import run_folder
+from swift_diloco.trainers.logs import make_logs_visible
+from swift_diloco.trainers.megatron.loaded_checkpoint import loaded_checkpoint
+from swift_diloco.trainers.megatron.pieces import MegatronPieces
+from swift_diloco.trainers.megatron.schedule import catch_up
+from swift_diloco.trainers.megatron.step_work import TokenCounter
 
 logger = logging.getLogger("swift_diloco")
 

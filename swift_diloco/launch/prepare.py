@@ -25,10 +25,10 @@ from swift_diloco.core.settings.island_settings import (
     require_syncer,
 )
 from swift_diloco.core.settings.schema import ENVIRONMENT_PREFIX
-from swift_diloco.hook.argv import Request, read_request, translate
-from swift_diloco.hook.platform import arm, complete_arguments
-from swift_diloco.hook.plugins import RLHF_REFUSAL, find_plugin, installed_plugins
-from swift_diloco.hook.start import COMMAND, HELPER, MEGATRON, TRAINING_METHODS, Role
+from swift_diloco.launch.argv import Request, read_request, translate
+from swift_diloco.launch.cpu_switch import arm, complete_arguments
+from swift_diloco.launch.plugins import RLHF_REFUSAL, find_plugin, installed_plugins
+from swift_diloco.launch.roles import COMMAND, HELPER, MEGATRON, TRAINING_METHODS, Role
 
 DILOCO = "diloco"
 INTERNAL_ERROR_EXIT_CODE = 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from swift_diloco.work import Sums
+from swift_diloco.trainers.step_work import Sums
 
 PREFIX = "diloco/"
 SUMMED = ("pushed_bytes", "fetched_bytes")

@@ -23,7 +23,7 @@ from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTenso
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.layout.tensors import Index, TensorSpec, merge_rule_of
-from swift_diloco.megatron.parts import Part, check_parts
+from swift_diloco.trainers.megatron.parts import Part, check_parts
 
 
 class _Addresses:

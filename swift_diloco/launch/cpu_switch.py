@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from swift_diloco.core.errors import DilocoError, exit_with
-from swift_diloco.hook.start import INTERNAL_CPU
+from swift_diloco.launch.roles import INTERNAL_CPU
 
 TRIGGERS = frozenset({"swift", "megatron", "mcore_bridge", "transformer_engine"})
 

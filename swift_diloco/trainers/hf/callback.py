@@ -22,18 +22,18 @@ from swift.callbacks import TrainerCallback
 
 from swift_diloco.core.errors import InternalError
 from swift_diloco.core.settings.island_settings import load_island_settings
-from swift_diloco.hf.masters import save_masters
-from swift_diloco.hf.pieces import HfPieces, Loaded
-from swift_diloco.hf.report import report_to
-from swift_diloco.hf.schedule import catch_up
-from swift_diloco.hf.supported import check_job, check_model
-from swift_diloco.hf.work import WorkCounter
 from swift_diloco.island.island import Island, Verdict
 from swift_diloco.island.ranks.together import all_or_none
 from swift_diloco.island.ranks.torch_group import LoneRank, TorchGroup, ranks_of_this_job
-from swift_diloco.job import run_folder
-from swift_diloco.logs import make_logs_visible
-from swift_diloco.shell import Shell
+from swift_diloco.trainers.callback_shell import Shell
+from swift_diloco.trainers.hf.master_files import save_masters
+from swift_diloco.trainers.hf.metrics import report_to
+from swift_diloco.trainers.hf.pieces import HfPieces, Loaded
+from swift_diloco.trainers.hf.schedule import catch_up
+from swift_diloco.trainers.hf.step_work import WorkCounter
+from swift_diloco.trainers.hf.supported import check_job, check_model
+from swift_diloco.trainers.job import run_folder
+from swift_diloco.trainers.logs import make_logs_visible
 
 VERSIONED = re.compile(r"v\d+-\d{8}-\d{6}")
 """The folder that `--add_version true` puts below the output folder for each start (`add_version_to_work_dir`)."""

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from swift_diloco import embedded
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.files.run_folder import living_pid
 from swift_diloco.core.settings.island_settings import IslandSettings
+from swift_diloco.trainers.embedded import process as embedded
 
 log = logging.getLogger("swift_diloco")
 

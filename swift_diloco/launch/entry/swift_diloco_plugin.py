@@ -17,7 +17,7 @@ NAME = "diloco"
 def make_megatron_callback(trainer: Any) -> Any:
     """What ms-swift's Megatron trainer calls to build the callback. A user's mistake is one line, not a traceback."""
     try:
-        from swift_diloco.megatron.callback import DilocoCallback
+        from swift_diloco.trainers.megatron.callback import DilocoCallback
 
         return DilocoCallback(trainer)
     except InternalError:
@@ -29,7 +29,7 @@ def make_megatron_callback(trainer: Any) -> Any:
 def make_transformers_callback(args: Any, trainer: Any) -> Any:
     """What ms-swift's transformers trainers call to build the callback."""
     try:
-        from swift_diloco.hf.callback import DilocoCallback
+        from swift_diloco.trainers.hf.callback import DilocoCallback
 
         return DilocoCallback(args, trainer)
     except InternalError:

@@ -7,48 +7,17 @@ Invariant: in any process that is not ms-swift's it reads two lists, changes not
 import os
 import sys
 
+from swift_diloco.launch.roles import COMMAND, HELPER, INTERNAL_CPU, MEGATRON, METHODS, SWIFT, TRAINER, Role
+
 # `collections` and `typing` are not loaded yet when this runs; type checkers take the branch, Python does not.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 OFF_WORDS = ("off", "0", "false", "no")
-INTERNAL_CPU = "YETO_DILOCO_INTERNAL_CPU"
-"""Set by a trainer on the CPU platform, so that the helper processes it spawns get the platform too."""
 
-MEGATRON = "megatron"
-SWIFT = "swift"
-
-COMMAND = "command"
-"""`megatron sft …`: reads a YAML file, then starts the trainer or torchrun of it."""
-TRAINER = "trainer"
-"""`python …/swift/cli/_megatron/sft.py …`, one rank of a job."""
-HELPER = "helper"
-"""A process that a trainer on the CPU platform spawned by `multiprocessing`."""
-
-METHODS = {MEGATRON: ("sft", "pt", "rlhf", "export"), SWIFT: ("sft", "pt", "rlhf")}
-TRAINING_METHODS = ("sft", "pt", "rlhf")
 _SCRIPT_FOLDERS = {MEGATRON: "swift/cli/_megatron/", SWIFT: "swift/cli/"}
 _COMMAND_MODULES = {MEGATRON: "swift.cli._megatron.main", SWIFT: "swift.cli.main"}
-
-
-class Role:
-    """What a process is to us: its role, the family of ms-swift commands it belongs to, and the method (`sft` …)."""
-
-    __slots__ = ("family", "method", "name")
-
-    def __init__(self, name: str, family: str, method: str) -> None:
-        self.name = name
-        self.family = family
-        self.method = method
-
-    def __repr__(self) -> str:
-        return f"Role({self.name!r}, {self.family!r}, {self.method!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Role) and repr(self) == repr(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def run() -> None:
@@ -57,7 +26,7 @@ def run() -> None:
         return
     role = role_of(getattr(sys, "argv", []), sys.orig_argv, os.environ)
     if role is not None:
-        from swift_diloco.hook.launch import prepare
+        from swift_diloco.launch.prepare import prepare
 
         prepare(role)
 

@@ -22,12 +22,12 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, merge_rule_of
-from swift_diloco.hf.masters import load_masters
-from swift_diloco.hf.names import exported_names
-from swift_diloco.hf.shares import share, share_boxes
-from swift_diloco.hf.weights import Weight
 from swift_diloco.island.ranks.rank_group import RankGroup
-from swift_diloco.streams import check_stream, settle
+from swift_diloco.trainers.hf.master_files import load_masters
+from swift_diloco.trainers.hf.names import exported_names
+from swift_diloco.trainers.hf.shares import share, share_boxes
+from swift_diloco.trainers.hf.weights import Weight
+from swift_diloco.trainers.streams import check_stream, settle
 
 BUCKET_BYTES = 64 << 20
 """Small ranges are passed between ranks together, up to this much at a time (bytes): the size of the scratch tensor."""

@@ -69,7 +69,7 @@ def _load_between(tensors: Tensors, written: list[int]) -> None:
 @torch.no_grad()
 def overwrite(tensors: Tensors, models: Sequence[torch.nn.Module]) -> int:
     """Write global tensors over the parameters of a whole Megatron model; how many. Raises `UserError` on a misfit."""
-    from swift_diloco.megatron.sharded import model_parts
+    from swift_diloco.trainers.megatron.sharded_state import model_parts
 
     config: Any = models[0].config
     left = set(tensors)

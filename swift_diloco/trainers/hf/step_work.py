@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.work import StepWork, Sums, agree_on_work
+from swift_diloco.trainers.step_work import StepWork, Sums, agree_on_work
 
 IGNORED = -100
 """The label of a token that is not supervised, in all of transformers."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.work import StepWork, Sums, agree_on_work
+from swift_diloco.trainers.step_work import StepWork, Sums, agree_on_work
 
 
 def supervised_tokens(metrics: Sequence[Mapping[str, Any]]) -> int:

@@ -17,8 +17,8 @@ from swift_diloco.core.settings.island_settings import IslandSettings, require_s
 from swift_diloco.island.island import Island, JobFacts
 from swift_diloco.island.ranks.rank_group import RankGroup
 from swift_diloco.island.ranks.together import all_or_none
-from swift_diloco.job import instance_of, wants_own_syncer
-from swift_diloco.own_syncer import OwnSyncer
+from swift_diloco.trainers.embedded.life import OwnSyncer
+from swift_diloco.trainers.job import instance_of, wants_own_syncer
 
 logger = logging.getLogger("swift_diloco")
 

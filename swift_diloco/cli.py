@@ -72,28 +72,28 @@ def syncer(words: list[str]) -> int:
 
 def quickstart(words: list[str]) -> int:
     """Run the demonstration."""
-    from swift_diloco.quickstart.cli import main as quickstart_main
+    from swift_diloco.tools.quickstart.cli import main as quickstart_main
 
     return quickstart_main(words)
 
 
 def admin(words: list[str]) -> int:
     """Give an order to a running syncer."""
-    from swift_diloco.admin import main as admin_main
+    from swift_diloco.tools.admin.cli import main as admin_main
 
     return admin_main(words)
 
 
 def status(words: list[str]) -> int:
     """Show what a syncer does."""
-    from swift_diloco.admin import status as admin_status
+    from swift_diloco.tools.admin.cli import status as admin_status
 
     return admin_status(words)
 
 
 def keygen(words: list[str]) -> int:
     """Make key pairs."""
-    from swift_diloco.keys import main as keys_main
+    from swift_diloco.tools.keygen.cli import main as keys_main
 
     return keys_main(words)
 
@@ -107,28 +107,28 @@ def simulate(words: list[str]) -> int:
 
 def bench(words: list[str]) -> int:
     """Measure this machine."""
-    from swift_diloco.bench.cli import main as bench_main
+    from swift_diloco.tools.bench.cli import main as bench_main
 
     return bench_main(words)
 
 
 def inspect(words: list[str]) -> int:
     """Show the sync record of a checkpoint."""
-    from swift_diloco.inspect import main as inspect_main
+    from swift_diloco.tools.inspect.cli import main as inspect_main
 
     return inspect_main(words)
 
 
 def audit(words: list[str]) -> int:
     """Audit an event tape."""
-    from swift_diloco.audit.cli import main as audit_main
+    from swift_diloco.tools.audit.cli import main as audit_main
 
     return audit_main(words)
 
 
 def export(words: list[str]) -> int:
     """Make a model from a syncer's checkpoint."""
-    from swift_diloco.export.cli import main as export_main
+    from swift_diloco.tools.export.cli import main as export_main
 
     return export_main(words)
 

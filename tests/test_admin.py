@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swift_diloco.admin import ROWS_MAX, table
+from swift_diloco.tools.admin.table import ROWS_MAX, table
 
 FACTS: dict[str, Any] = {
     "phase": "training",

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from swift_diloco.bench import brain, catchup, cli, link, merge, proxy, sync
-from swift_diloco.bench.lines import Line, line, say
 from swift_diloco.core.errors import UserError
+from swift_diloco.tools.bench import brain, catchup, cli, link, merge, proxy, sync
+from swift_diloco.tools.bench.lines import Line, line, say
 
 KEYS = ["name", "value", "unit", "ceiling", "ratio", "target", "better", "met", "load", "details"]
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.simulate import paper, report, worlds
-from swift_diloco.simulate.fleet import ENCODED_BYTES, YEAR_S, Fleet, Mode, check_fleet
-from swift_diloco.simulate.forecast import forecast
+from swift_diloco.simulate.fleets import paper, report
+from swift_diloco.simulate.fleets.fleet import ENCODED_BYTES, YEAR_S, Fleet, Mode, check_fleet
+from swift_diloco.simulate.fleets.forecast import forecast
+from swift_diloco.simulate.worlds import cli as worlds
 
 PROGRAM = "swift-diloco simulate"
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.audit.auditing import audit
-from swift_diloco.audit.report import Fate, Report
 from swift_diloco.cli import main
 from swift_diloco.core.errors import UserError
+from swift_diloco.tools.audit.auditing import audit
+from swift_diloco.tools.audit.report import Fate, Report
 
 Row = dict[str, Any]
 

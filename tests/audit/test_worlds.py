@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from swift_diloco.audit.auditing import Audit
-from swift_diloco.audit.report import Fate, Report
-from swift_diloco.simulate.plans import plan_of
-from swift_diloco.simulate.run import Run
+from swift_diloco.simulate.worlds.plans import plan_of
+from swift_diloco.simulate.worlds.run import Run
+from swift_diloco.tools.audit.auditing import Audit
+from swift_diloco.tools.audit.report import Fate, Report
 
 
 def audited(seed: int) -> Report:

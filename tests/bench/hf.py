@@ -17,11 +17,11 @@ from pathlib import Path
 
 import torch
 
-from swift_diloco.bench.lines import Line, line, say
 from swift_diloco.core.layout.fragments import plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import make_layout
 from swift_diloco.island.ranks.torch_group import LoneRank
+from swift_diloco.tools.bench.lines import Line, line, say
 from swift_diloco.trainers.hf.pieces import HfPieces
 
 STEPS = 200

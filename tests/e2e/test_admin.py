@@ -13,7 +13,7 @@ import pytest
 
 from swift_diloco import cli
 from swift_diloco.core.errors import PeerError
-from swift_diloco.keys import make_pairs
+from swift_diloco.tools.keygen.cli import make_pairs
 from tests.e2e.harness import FAST, SyncerProcess, in_background
 from tests.fakes.island import FakeIsland, Job
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from swift_diloco.audit.auditing import audit
+from swift_diloco.tools.audit.auditing import audit
 from tests.e2e.harness import FAST, SyncerProcess
 from tests.fakes.proxy import DOWN, Proxy
 from tests.fakes.trial import Hold, Snapshot, Trial, wait_until

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.audit.auditing import audit
-from swift_diloco.audit.report import Fate
 from swift_diloco.core.files.checkpoint_files import read_newest
 from swift_diloco.core.files.run_folder import living_pid
 from swift_diloco.core.settings.island_settings import IslandSettings
+from swift_diloco.tools.audit.auditing import audit
+from swift_diloco.tools.audit.report import Fate
 from swift_diloco.trainers.embedded.process import start_or_find, stop
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, in_background
 from tests.fakes.island import FakeIsland, Job

@@ -16,7 +16,7 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.key_files import CurveKeys, load_pair, load_public
 from swift_diloco.core.formats import frames
 from swift_diloco.core.formats.messages import Hello
-from swift_diloco.keys import make_pairs, new_pair
+from swift_diloco.tools.keygen.cli import make_pairs, new_pair
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, run_islands
 from tests.e2e.namespaces import namespaces, why_not
 from tests.fakes.island import Job

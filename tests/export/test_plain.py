@@ -16,7 +16,7 @@ from swift_diloco.core.formats.messages import ValueName
 from swift_diloco.core.layout.fragments import fragment_elements, plan_fragments
 from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from swift_diloco.core.numbers.digest import fragment_digest
-from swift_diloco.export.tensors import is_megatron
+from swift_diloco.tools.export.tensors import is_megatron
 
 SHAPES = {"model.embed.weight": (4, 2), "model.norm.weight": (2,), "lm_head.weight": (4, 2)}
 

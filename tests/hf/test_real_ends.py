@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco import admin
-from swift_diloco.audit.auditing import audit
+from swift_diloco.tools.admin import cli as admin
+from swift_diloco.tools.audit.auditing import audit
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.hf.jobs import Job, logged, run_islands, weights
 from tests.hf.test_real_islands import PAIR, wait_for_record

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco.quickstart import cli, commands, corpus, evaluate, run
-from swift_diloco.quickstart.folder import RunFolder
+from swift_diloco.tools.quickstart import cli, run
+from swift_diloco.tools.quickstart.data import corpus
+from swift_diloco.tools.quickstart.folder import RunFolder
+from swift_diloco.tools.quickstart.jobs import commands
+from swift_diloco.tools.quickstart.result import evaluate
 
 LOSSES = {"model": 7.5, "alone": 5.1}
 """By folder; the islands' is 5.0."""

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from swift_diloco.quickstart.losses import Point
-from swift_diloco.quickstart.report import Facts, Measured
+from swift_diloco.tools.quickstart.result.losses import Point
+from swift_diloco.tools.quickstart.result.report import Facts, Measured
 
 Row = dict[str, Any]
 

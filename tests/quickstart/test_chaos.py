@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.quickstart import chaos, commands
-from swift_diloco.quickstart.chaos import Chaos
-from swift_diloco.quickstart.commands import Recipe
-from swift_diloco.quickstart.folder import RunFolder
-from swift_diloco.quickstart.jobs import Command
-from swift_diloco.quickstart.tape import parse_tape
+from swift_diloco.tools.quickstart.folder import RunFolder
+from swift_diloco.tools.quickstart.jobs import chaos, commands
+from swift_diloco.tools.quickstart.jobs.chaos import Chaos
+from swift_diloco.tools.quickstart.jobs.commands import Recipe
+from swift_diloco.tools.quickstart.jobs.supervisor import Command
+from swift_diloco.tools.quickstart.result.figures import parse_tape
 from tests.quickstart import samples
 
 RECIPE = Recipe(steps=100, chaos=True)

@@ -5,10 +5,10 @@ import signal
 import pytest
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.quickstart import cli, run
-from swift_diloco.quickstart.errors import QuickstartError
-from swift_diloco.quickstart.report import Report, build_report
-from swift_diloco.quickstart.tape import parse_tape
+from swift_diloco.tools.quickstart import cli, run
+from swift_diloco.tools.quickstart.errors import QuickstartError
+from swift_diloco.tools.quickstart.result.figures import parse_tape
+from swift_diloco.tools.quickstart.result.report import Report, build_report
 from tests.quickstart import samples
 
 

@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco.quickstart import corpus
-from swift_diloco.quickstart.corpus import Corpus, Example, build_corpus, examples_of_source, read_examples, split
-from swift_diloco.quickstart.errors import QuickstartError
+from swift_diloco.tools.quickstart.data import corpus
+from swift_diloco.tools.quickstart.data.corpus import (
+    Corpus,
+    Example,
+    build_corpus,
+    examples_of_source,
+    read_examples,
+    split,
+)
+from swift_diloco.tools.quickstart.errors import QuickstartError
 
 SOURCE = '''"""A module that says what it is for.
 

@@ -6,8 +6,8 @@ import numpy
 import pytest
 from safetensors.numpy import save_file
 
-from swift_diloco.quickstart.errors import QuickstartError
-from swift_diloco.quickstart.evaluate import newest_export, tensor_digest
+from swift_diloco.tools.quickstart.errors import QuickstartError
+from swift_diloco.tools.quickstart.result.evaluate import newest_export, tensor_digest
 
 Tensors = dict[str, numpy.ndarray]
 ONE: Tensors = {"a": numpy.arange(6, dtype=numpy.float32), "b": numpy.ones((2, 3), dtype=numpy.float32)}

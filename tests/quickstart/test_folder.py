@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.quickstart.folder import MARKER, claim
+from swift_diloco.tools.quickstart.folder import MARKER, claim
 
 
 def test_a_new_folder_is_made_and_marked(tmp_path: Path) -> None:

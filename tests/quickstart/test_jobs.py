@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco.quickstart import jobs
-from swift_diloco.quickstart.errors import QuickstartError
-from swift_diloco.quickstart.jobs import Command, ProcessFailed, Supervisor, tail
+from swift_diloco.tools.quickstart.errors import QuickstartError
+from swift_diloco.tools.quickstart.jobs import supervisor as jobs
+from swift_diloco.tools.quickstart.jobs.supervisor import Command, ProcessFailed, Supervisor, tail
 
 pytestmark = pytest.mark.net
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco.quickstart import losses
-from swift_diloco.quickstart.losses import Point
+from swift_diloco.tools.quickstart.result import losses
+from swift_diloco.tools.quickstart.result.losses import Point
 from tests.quickstart import samples
 
 

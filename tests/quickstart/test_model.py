@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.quickstart import evaluate, model
-from swift_diloco.quickstart.model import ModelSize
+from swift_diloco.tools.quickstart.data import model
+from swift_diloco.tools.quickstart.data.model import ModelSize
+from swift_diloco.tools.quickstart.result import evaluate
 
 pytestmark = pytest.mark.slow
 

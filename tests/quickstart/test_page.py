@@ -3,10 +3,10 @@
 from html.parser import HTMLParser
 from pathlib import Path
 
-from swift_diloco.quickstart.page import write_page
-from swift_diloco.quickstart.plots import all_charts
-from swift_diloco.quickstart.report import build_report
-from swift_diloco.quickstart.tape import parse_tape
+from swift_diloco.tools.quickstart.result.figures import parse_tape
+from swift_diloco.tools.quickstart.result.page import write_page
+from swift_diloco.tools.quickstart.result.plots import all_charts
+from swift_diloco.tools.quickstart.result.report import build_report
 from tests.quickstart import samples
 
 VOID = {"meta", "line", "circle", "rect", "polyline"}

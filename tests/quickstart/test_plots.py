@@ -1,7 +1,7 @@
 """plots.py: what is drawn, against the sample's rule."""
 
-from swift_diloco.quickstart import plots
-from swift_diloco.quickstart.tape import Tape, parse_tape
+from swift_diloco.tools.quickstart.result import plots
+from swift_diloco.tools.quickstart.result.figures import Tape, parse_tape
 from tests.quickstart import samples
 
 TAPE = parse_tape(samples.tape_rows())

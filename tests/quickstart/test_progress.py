@@ -6,8 +6,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from swift_diloco.quickstart.folder import RunFolder
-from swift_diloco.quickstart.progress import Display, JobView, Snapshot, SyncerView, Watch, drawing, plain_line
+from swift_diloco.tools.quickstart.folder import RunFolder
+from swift_diloco.tools.quickstart.jobs.progress import (
+    Display,
+    JobView,
+    Snapshot,
+    SyncerView,
+    Watch,
+    drawing,
+    plain_line,
+)
 from tests.quickstart import samples
 
 STATUS = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.quickstart.report import Report, build_report, run_checks, write_json
-from swift_diloco.quickstart.tape import Tape, parse_tape
+from swift_diloco.tools.quickstart.result.figures import Tape, parse_tape
+from swift_diloco.tools.quickstart.result.report import Report, build_report, run_checks, write_json
 from tests.quickstart import samples
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco.quickstart.jobs import POLL_S
-from swift_diloco.quickstart.tape import read_tape
+from swift_diloco.tools.quickstart.jobs.supervisor import POLL_S
+from swift_diloco.tools.quickstart.result.figures import read_tape
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 40

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from swift_diloco.quickstart.tape import Contribution, parse_tape, read_tape
+from swift_diloco.tools.quickstart.result.figures import Contribution, parse_tape, read_tape
 from tests.quickstart import samples
 
 

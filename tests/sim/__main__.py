@@ -3,7 +3,7 @@
 import sys
 
 from swift_diloco.core.errors import DilocoError, exit_with
-from swift_diloco.simulate.worlds import main
+from swift_diloco.simulate.worlds.cli import main
 
 if __name__ == "__main__":
     try:

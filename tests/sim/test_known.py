@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco.simulate.plans import plan_from_json
-from swift_diloco.simulate.run import run_plan
+from swift_diloco.simulate.worlds.plans import plan_from_json
+from swift_diloco.simulate.worlds.run import run_plan
 
 KNOWN = sorted((Path(__file__).parent / "known").glob("*.json"))
 

@@ -13,12 +13,12 @@ from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.island.brain.anchors import Anchor
 from swift_diloco.island.brain.holdings import Holdings
 from swift_diloco.island.events import Align, Install
-from swift_diloco.simulate import checkers
-from swift_diloco.simulate.checkers import Checker, Rules, Violation
-from swift_diloco.simulate.disk import Disk
-from swift_diloco.simulate.plans import Fault, IslandPlan, Kind, Plan
-from swift_diloco.simulate.run import Run
-from swift_diloco.simulate.syncer_host import SyncerHost
+from swift_diloco.simulate.worlds import checkers
+from swift_diloco.simulate.worlds.checkers import Checker, Rules, Violation
+from swift_diloco.simulate.worlds.disk import Disk
+from swift_diloco.simulate.worlds.plans import Fault, IslandPlan, Kind, Plan
+from swift_diloco.simulate.worlds.run import Run
+from swift_diloco.simulate.worlds.syncer_host import SyncerHost
 from syncer.coordinator import Coordinator
 from syncer.events import DropUpload, Effect, Event, WriteTape
 from syncer.finish import Finish
@@ -200,7 +200,7 @@ def test_a_checkpoint_that_is_told_too_early_is_caught(monkeypatch: pytest.Monke
 
 def test_a_run_that_hangs_after_healing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Finish, "consider", lambda self: None)
-    monkeypatch.setattr("swift_diloco.simulate.run.HEALED_LIMIT_S", 200.0)
+    monkeypatch.setattr("swift_diloco.simulate.worlds.run.HEALED_LIMIT_S", 200.0)
     run = world(Fault(12.0, Kind.KILL, island=0, seconds=3.0))
     with pytest.raises(Violation, match=r"no end by 215 s"):
         run.finish()

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from swift_diloco.simulate.plans import Kind, calm_plan, rough_plan
-from swift_diloco.simulate.run import run_plan
+from swift_diloco.simulate.worlds.plans import Kind, calm_plan, rough_plan
+from swift_diloco.simulate.worlds.run import run_plan
 
 CALM = range(40)
 ROUGH = range(200)

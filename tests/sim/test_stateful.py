@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from swift_diloco.simulate.checkers import CHECKERS, Rules, handles_balance
-from swift_diloco.simulate.plans import Fault, Kind, plan_of
-from swift_diloco.simulate.run import Run
+from swift_diloco.simulate.worlds.checkers import CHECKERS, Rules, handles_balance
+from swift_diloco.simulate.worlds.plans import Fault, Kind, plan_of
+from swift_diloco.simulate.worlds.run import Run
 
 ALWAYS = tuple(checker for checker in CHECKERS if checker is not handles_balance)
 """What holds while a world still runs; handles balance when it has ended."""

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from swift_diloco.core.formats.messages import ValueName
-from swift_diloco.simulate.checkers import Rules, Violation, check, commits
-from swift_diloco.simulate.history import Captured, History, Merged
+from swift_diloco.simulate.worlds.checkers import Rules, Violation, check, commits
+from swift_diloco.simulate.worlds.truth import Captured, History, Merged
 
 RULES = Rules(fragments=2, min_islands=2)
 NAME = ValueName(0, 1, "1.5")

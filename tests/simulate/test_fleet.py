@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.simulate.fleet import YEAR_S, Fleet, Mode, check_fleet, closed_form
+from swift_diloco.simulate.fleets.fleet import YEAR_S, Fleet, Mode, check_fleet, closed_form
 
 
 def test_a_chip_a_year_in_a_million_chips_is_one_interruption_in_half_a_minute() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from swift_diloco.simulate.fleet import Fleet, Mode, closed_form
-from swift_diloco.simulate.forecast import Forecast, Together, forecast, lasting
+from swift_diloco.simulate.fleets.fleet import Fleet, Mode, closed_form
+from swift_diloco.simulate.fleets.forecast import Forecast, Together, forecast, lasting
 
 CALM = Fleet(islands=3, parameters=1e9, interruption_s=1e15, hours=0.1, fragments=4, sync_every_steps=8)
 BUSY = Fleet(islands=3, chips=1000, interruption_s=3e5, stop_s=30.0, repair_s=600.0, hours=0.15, fragments=4, seed=5)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from swift_diloco.simulate.fleet import closed_form
-from swift_diloco.simulate.paper import CASES, TOLERANCE, Case, fleet_of, paper_rows
+from swift_diloco.simulate.fleets.fleet import closed_form
+from swift_diloco.simulate.fleets.paper import CASES, TOLERANCE, Case, fleet_of, paper_rows
 
 
 def test_all_cases_have_one_parameter_set() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from swift_diloco.simulate.plans import SYNCER_KINDS, plan_from_json, plan_json, plan_of, rough_plan
-from swift_diloco.simulate.run import run_plan
+from swift_diloco.simulate.worlds.plans import SYNCER_KINDS, plan_from_json, plan_json, plan_of, rough_plan
+from swift_diloco.simulate.worlds.run import run_plan
 
 
 def test_a_printed_plan_replays_the_same_world() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.cli import main
-from swift_diloco.simulate import paper
-from swift_diloco.simulate.plans import plan_json, rough_plan
+from swift_diloco.simulate.fleets import paper
+from swift_diloco.simulate.worlds.plans import plan_json, rough_plan
 
 SMALL = ["simulate", "--islands", "1,2", "--fragments", "2", "--sync-every-steps", "4", "--hours", "0.02"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from swift_diloco.simulate.fleet import Fleet, Mode
-from swift_diloco.simulate.trace import Trace
+from swift_diloco.simulate.fleets.fleet import Fleet, Mode
+from swift_diloco.simulate.fleets.interruptions import Trace
 
 FLEET = Fleet(islands=1, chips=1000, group_chips=10, interruption_s=1e6, repair_s=5e3, stop_s=50.0)
 """An interruption every 1000 s."""

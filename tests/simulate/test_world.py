@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from swift_diloco.core.formats.messages import IslandMessage, Leave, SyncerMessage
-from swift_diloco.simulate.world import SENT_KEPT, Link, World
+from swift_diloco.simulate.worlds.world import SENT_KEPT, Link, World
 
 
 def message(text: str) -> Leave:

@@ -11,7 +11,7 @@ from swift_diloco.core.files.key_files import KeyPair
 from swift_diloco.core.formats.messages import Heartbeat
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
-from swift_diloco.keys import make_pairs, new_pair
+from swift_diloco.tools.keygen.cli import make_pairs, new_pair
 from syncer.gate import Gate
 from syncer.guard import Guard, KeyRing, Role, load_ring
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean, pvariance
 from typing import Any
 
-from swift_diloco.audit.auditing import audit
+from swift_diloco.tools.audit.auditing import audit
 from tests.e2e.chaos.scenario import TARGETS
 from tests.e2e.chaos.world import RunFailed, World
 from tests.e2e.harness import check_tape

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.audit.auditing import audit
+from swift_diloco.tools.audit.auditing import audit
 from tests.e2e.chaos.__main__ import run
 from tests.e2e.chaos.checks import standing
 from tests.e2e.chaos.figures import costs

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from swift_diloco.audit.auditing import audit
 from swift_diloco.island.files.record_files import RECORD_FILE
+from swift_diloco.tools.audit.auditing import audit
 from tests.e2e.chaos.checks import standing
 from tests.e2e.chaos.processes import SyncerHost
 from tests.e2e.chaos.scenario import Scenario

@@ -1,0 +1,1 @@
+"""Planning: goodput, staleness and traffic of a fleet under interruptions."""

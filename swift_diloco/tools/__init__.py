@@ -1,0 +1,1 @@
+"""What people run, one folder per command. A tool knows no other tool."""

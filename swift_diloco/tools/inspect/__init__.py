@@ -1,0 +1,1 @@
+"""`swift-diloco inspect`: what a trainer checkpoint stands on."""

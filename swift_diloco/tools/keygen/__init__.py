@@ -1,0 +1,1 @@
+"""`swift-diloco keygen`: key pairs for encrypted connections."""

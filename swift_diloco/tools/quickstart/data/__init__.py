@@ -1,0 +1,1 @@
+"""What the quickstart trains on: a corpus and a small model."""

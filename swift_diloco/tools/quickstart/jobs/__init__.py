@@ -1,0 +1,1 @@
+"""The processes of the quickstart: their commands, their lives, their progress."""

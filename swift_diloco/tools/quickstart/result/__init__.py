@@ -1,0 +1,1 @@
+"""What came of it: losses, figures, plots, the page."""

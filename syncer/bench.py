@@ -16,7 +16,7 @@ from swift_diloco.core.formats.messages import Heartbeat, Hello, PushOffer, Rank
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
-from syncer.coordinator import Coordinator
+from syncer.brain.coordinator import Coordinator
 from syncer.events import (
     Commit,
     Event,

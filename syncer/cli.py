@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import secrets
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from ipaddress import ip_address
 from pathlib import Path
 
 from swift_diloco.core.errors import UserError, one_line
 from swift_diloco.core.files.checkpoint_files import Intact
 from swift_diloco.core.files.run_folder import STATUS_FILE, TAPE_FILE, RunFolder
 from swift_diloco.core.formats.chunks import Encoding
-from swift_diloco.core.numbers.outer_optimizer import OuterSettings
 from swift_diloco.core.settings.syncer_settings import SyncerSettings, parse_syncer_argv
-from syncer.checkpoint import Store
-from syncer.coordinator import Coordinator
-from syncer.endpoint import Endpoint
-from syncer.gate import Gate
-from syncer.global_state import GlobalState
-from syncer.guard import Guard, load_ring
+from syncer.brain.coordinator import Coordinator
+from syncer.checks import check_bind, check_settings, find_checkpoint, outer_settings
+from syncer.files.status_file import StatusFile
+from syncer.files.store import Store
+from syncer.files.tape import Tape
+from syncer.links.endpoint import Endpoint
+from syncer.links.guard import Guard, load_ring
+from syncer.links.refusals import Gate
+from syncer.numbers.global_state import GlobalState
 from syncer.server import Files, Server
-from syncer.starting import check_settings, find_checkpoint
-from syncer.status import StatusFile
-from syncer.tape import Tape
 
 PROGRAM = "swift-diloco-syncer"
 
@@ -126,37 +123,6 @@ def keep_checkpoints(
 def new_token() -> str:
     """A text that nobody can guess and that never comes again."""
     return secrets.token_hex(TOKEN_BYTES)
-
-
-def check_bind(settings: SyncerSettings) -> None:
-    """Refuse to listen where everybody could reach us, unless the user insists."""
-    found = re.fullmatch(r"tcp://(\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]]+)):(\d+|\*)", settings.bind)
-    if found is None:
-        raise UserError(f"--bind is {settings.bind!r}; expected tcp://HOST:PORT, such as tcp://127.0.0.1:29410")
-    open_to_all = not settings.insecure and not settings.curve_key
-    if open_to_all and not is_loopback(found["v6"] or found["host"]):
-        raise UserError(
-            f"--bind {settings.bind} can be reached from other machines and its traffic is neither encrypted nor "
-            "authenticated; give --curve-key and --curve-allow (`swift-diloco keygen` makes keys), --insecure if the "
-            "network is trusted, or bind tcp://127.0.0.1:PORT"
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def outer_settings(settings: SyncerSettings) -> OuterSettings:
-    """The outer optimizer. Nesterov means nothing without momentum."""
-    try:
-        nesterov = settings.nesterov and settings.outer_momentum > 0
-        return OuterSettings(settings.outer_lr, settings.outer_momentum, nesterov)
-    except ValueError as error:
-        raise UserError(f"{error}; change --outer-lr, --outer-momentum or --nesterov") from None
 
 
 def start_logging(level: str) -> None:

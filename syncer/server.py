@@ -26,19 +26,18 @@ from swift_diloco.core.formats.frames import WireError
 from swift_diloco.core.formats.messages import Chunk, Fetch, Fetched, Published, Unknown, ValueName, Welcome
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
 from syncer import events as ev
-from syncer.checkpoint import Store, Writer
-from syncer.complaints import Complaints
-from syncer.endpoint import Arrived, Endpoint
 from syncer.events import Effect, Event, Peer
-from syncer.fetches import Fetches
-from syncer.gate import Gate
-from syncer.global_state import GlobalState, MergeResult, Value
-from syncer.links import Links
-from syncer.merging import Push
-from syncer.saver import Saver, restore, told
-from syncer.status import StatusFile
-from syncer.tape import Tape
-from syncer.uploads import Uploads
+from syncer.files.status_file import StatusFile
+from syncer.files.store import Store
+from syncer.files.tape import Tape
+from syncer.files.writer import Saver, Writer, restore, told
+from syncer.links.endpoint import Arrived, Endpoint
+from syncer.links.fetches import Fetches
+from syncer.links.rank_links import Links
+from syncer.links.refusals import Complaints, Gate
+from syncer.links.uploads import Uploads
+from syncer.numbers.global_state import GlobalState, MergeResult, Value
+from syncer.numbers.outer_step import Push
 
 JOBS_MAX = 2
 """Merges computed at once: the pipeline's default. Their arithmetic is shared out over the cores anyway."""

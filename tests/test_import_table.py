@@ -27,7 +27,7 @@ PURE = (
     "swift_diloco.island.brain.session", "swift_diloco.island.brain.anchors", "swift_diloco.core.formats.messages",
     "swift_diloco.core.layout",
     "swift_diloco.core.numbers.codec", "swift_diloco.core.numbers.merge", "swift_diloco.core.numbers.outer_optimizer",
-    "syncer.coordinator", "syncer.roster", "syncer.rounds",
+    "syncer.brain.coordinator", "syncer.brain.memory.roster", "syncer.brain.memory.round",
 )  # fmt: skip
 IMPURE_MODULES = {
     "asyncio", "logging", "os", "pathlib", "random", "secrets", "shutil", "signal", "socket", "subprocess", "tempfile",
@@ -107,7 +107,9 @@ def test_only_the_command_line_knows_the_simulation() -> None:
 def test_a_world_takes_the_brains_of_the_syncer_and_not_its_shell() -> None:
     world = {name for name in IMPORTS if within(name, KNOWS_BOTH_SIDES)}
     taken = {name for importer in world for name in IMPORTS[importer] if within(name, "syncer")}
-    assert not any(within(name, "syncer.server", "syncer.endpoint", "syncer.global_state") for name in taken)
+    assert not any(
+        within(name, "syncer.server", "syncer.links.endpoint", "syncer.numbers.global_state") for name in taken
+    )
     assert offences(world, TRAINERS | {"torch", "transformers", "zmq"}) == []
 
 
@@ -145,7 +147,7 @@ def test_control_and_numbers_read_no_clock_file_socket_or_chance(module: str) ->
 def test_importing_the_whole_syncer_loads_no_trainer() -> None:
     import syncer
 
-    names = [f"syncer.{each.name}" for each in pkgutil.iter_modules(syncer.__path__) if each.name != "__main__"]
+    names = [each.name for each in pkgutil.walk_packages(syncer.__path__, "syncer.") if "__main__" not in each.name]
     code = f"import sys, importlib\nfor name in {names!r}: importlib.import_module(name)\nprint(*sorted(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT).stdout
     loaded = shown.split()

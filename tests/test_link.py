@@ -15,8 +15,8 @@ from swift_diloco.core.formats.messages import Heartbeat, Joined, Leave
 from swift_diloco.island.links import dealer as link_module
 from swift_diloco.island.links.control_link import ControlLink
 from swift_diloco.tools.keygen.cli import new_pair
-from syncer.endpoint import Arrived, Endpoint
-from syncer.guard import Guard, KeyRing
+from syncer.links.endpoint import Arrived, Endpoint
+from syncer.links.guard import Guard, KeyRing
 
 pytestmark = pytest.mark.net
 

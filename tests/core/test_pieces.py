@@ -14,7 +14,7 @@ from swift_diloco.core.layout.boxes import Box, flat_range_boxes
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
-from swift_diloco.core.pieces import FragmentStream, flat_index, is_one_run
+from syncer.numbers.fragment_stream import FragmentStream, flat_index, is_one_run
 
 LAYOUT = make_layout([TensorSpec("a", (6, 8), "rda"), TensorSpec("b", (5,), "rda"), TensorSpec("c", (3, 2, 4), "rda")])
 PLAN = FragmentPlan(((0, 2), (1,)))

@@ -25,7 +25,7 @@ def save_checkpoint(folder: Path, shapes: dict[str, tuple[int, ...]]) -> None:
     """A checkpoint whose tensor number i is filled with i + 0.5."""
     import importlib
 
-    store_type = importlib.import_module("syncer.checkpoint")
+    store_type = importlib.import_module("syncer.files.store")
     layout = make_layout(TensorSpec(name, shape, "avg") for name, shape in shapes.items())
     plan = plan_fragments(layout, 2, "binpack")
     store = store_type.Store(folder, 2)

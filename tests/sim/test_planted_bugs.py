@@ -19,10 +19,10 @@ from swift_diloco.simulate.worlds.disk import Disk
 from swift_diloco.simulate.worlds.plans import Fault, IslandPlan, Kind, Plan
 from swift_diloco.simulate.worlds.run import Run
 from swift_diloco.simulate.worlds.syncer_host import SyncerHost
-from syncer.coordinator import Coordinator
+from syncer.brain.coordinator import Coordinator
+from syncer.brain.memory.held_anchors import HeldAnchors
+from syncer.brain.rules.finish import Finish
 from syncer.events import DropUpload, Effect, Event, WriteTape
-from syncer.finish import Finish
-from syncer.values import HeldAnchors
 
 SETTINGS = SyncerSettings(
     expected_islands=3,
@@ -114,7 +114,7 @@ def test_a_wrong_version_is_caught(spoil: Callable[[Change], None]) -> None:
 
 
 def test_a_step_below_min_islands_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncer.state.quorum_of", lambda quorum, min_islands, present: 1)
+    monkeypatch.setattr("syncer.brain.memory.state.quorum_of", lambda quorum, min_islands, present: 1)
     assert "had only [" in objects(checkers.no_step_below_min_islands, world())
 
 

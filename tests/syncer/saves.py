@@ -13,7 +13,7 @@ from swift_diloco.core.formats.messages import ValueName
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from swift_diloco.core.numbers.digest import fragment_digest
-from syncer.checkpoint import Part, Store
+from syncer.files.store import Part, Store
 
 LAYOUT = make_layout([TensorSpec("a", (4,), "avg"), TensorSpec("b", (6,), "avg")])
 PLAN = FragmentPlan(((0,), (1,)))

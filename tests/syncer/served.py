@@ -38,12 +38,12 @@ from swift_diloco.core.numbers import codec
 from swift_diloco.core.numbers.digest import checksum
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings
 from syncer import events as ev
-from syncer.endpoint import Endpoint
 from syncer.events import Effect, Event, Peer
-from syncer.global_state import GlobalState
+from syncer.files.status_file import StatusFile
+from syncer.files.tape import Tape
+from syncer.links.endpoint import Endpoint
+from syncer.numbers.global_state import GlobalState
 from syncer.server import Files, Outcome, Server
-from syncer.status import StatusFile
-from syncer.tape import Tape
 
 Kind = TypeVar("Kind")
 SESSION = "session-1"

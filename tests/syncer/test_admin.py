@@ -8,7 +8,8 @@ import pytest
 
 from swift_diloco.core.formats.messages import Command, Joined, Order, Paused, Refused, Resumed, Unknown
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
-from syncer.admin import KICKED_S, apply_overrides
+from syncer.brain.memory.overrides import apply_overrides
+from syncer.brain.rules.orders import KICKED_S
 from syncer.events import Effect, Exit, Merge, Received, Send, WriteTape
 from tests.syncer.desk import SESSION, Desk, control
 

@@ -11,7 +11,7 @@ import zmq
 from numpy.typing import NDArray
 
 from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS
-from syncer.buffers import PieceBuffers, ValueBuffers
+from syncer.numbers.buffers import PieceBuffers, ValueBuffers
 
 
 def address(buffer: NDArray[np.float32]) -> int:

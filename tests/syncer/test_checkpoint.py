@@ -15,8 +15,9 @@ from safetensors.numpy import load_file
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files import checkpoint_files
 from swift_diloco.core.files.checkpoint_files import MANIFEST, fragment_file, manifest_file, read_newest
-from syncer.checkpoint import Job, Store, Writer
 from syncer.events import CheckpointFailed, CheckpointWritten, Event, FragmentWritten
+from syncer.files.store import Store
+from syncer.files.writer import Job, Writer
 from tests.syncer.saves import (
     LAYOUT,
     PLAN,
@@ -243,7 +244,7 @@ def test_a_full_disk_is_told_and_the_next_attempt_succeeds(tmp_path: Path, monke
                 raise OSError(28, "No space left on device", str(tmp_path))
             yield block
 
-    monkeypatch.setattr("syncer.checkpoint.tensor_blocks", no_room)
+    monkeypatch.setattr("syncer.files.store.tensor_blocks", no_room)
     told.begin(1, (1, 2))
     assert told.heard(1) == [CheckpointFailed(1, f"No space left on device: {tmp_path}")]
     assert not [name for name in names(tmp_path) if name.startswith((".tmp-", "fragment-"))]

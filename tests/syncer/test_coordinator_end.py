@@ -20,8 +20,8 @@ from swift_diloco.core.formats.messages import (
     Welcome,
 )
 from swift_diloco.core.layout.fragments import FragmentPlan
+from syncer.brain.rules.finish import RETURN_S
 from syncer.events import DropUpload, Exit, Received, Send, StopRequested, WriteTape
-from syncer.finish import RETURN_S
 from tests.syncer.desk import SESSION, Desk, control, initial_names, messages
 
 

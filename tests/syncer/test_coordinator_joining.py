@@ -24,6 +24,7 @@ from swift_diloco.core.formats.messages import (
 )
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.tensors import TensorSpec, make_layout
+from syncer.brain.memory.roster import ISLANDS_MAX, RANKS_MAX, TEXT_MAX
 from syncer.events import (
     AdoptLayout,
     DropUpload,
@@ -36,7 +37,6 @@ from syncer.events import (
     UploadFailed,
     WriteTape,
 )
-from syncer.roster import ISLANDS_MAX, RANKS_MAX, TEXT_MAX
 from tests.syncer.desk import SESSION, Desk, bulk, control, initial_names, messages, small_layout
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.deadlines import Deadlines, Key
+from syncer.brain.memory.deadlines import Deadlines, Key
 
 KEYS = st.tuples(st.just("lease"), st.sampled_from("abcd"))
 STEPS = st.lists(

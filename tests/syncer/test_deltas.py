@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import syncer.merging as merging
+import syncer.numbers.outer_step as merging
 from swift_diloco.core.formats import chunks
 from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding
 from swift_diloco.core.layout.fragments import plan_fragments
@@ -18,10 +18,10 @@ from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from swift_diloco.core.numbers import codec
 from swift_diloco.core.numbers.merge import Contribution, MergePlan, MergeRule, merge_and_step_fragment, slots_of
 from swift_diloco.core.numbers.outer_optimizer import RANGE_ELEMENTS, OuterSettings, OuterState
-from swift_diloco.core.pieces import FragmentStream
-from syncer.buffers import ValueBuffers
-from syncer.deltas import EncodedDelta, FlatDelta
-from syncer.merging import Push, merge_pushes
+from syncer.numbers.buffers import ValueBuffers
+from syncer.numbers.deltas import EncodedDelta, FlatDelta
+from syncer.numbers.fragment_stream import FragmentStream
+from syncer.numbers.outer_step import Push, merge_pushes
 from tests.syncer.served import column_cut
 
 Floats = NDArray[np.float32]

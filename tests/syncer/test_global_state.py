@@ -13,9 +13,9 @@ from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from swift_diloco.core.numbers.digest import fragment_digest
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings
-from syncer.deltas import FlatDelta
-from syncer.global_state import SPARE_BUFFERS, GlobalState
-from syncer.merging import Push
+from syncer.numbers.deltas import FlatDelta
+from syncer.numbers.global_state import SPARE_BUFFERS, GlobalState
+from syncer.numbers.outer_step import Push
 
 LAYOUT = make_layout([TensorSpec("a", (2, 3), "rda"), TensorSpec("b", (4,), "avg")])
 PLAN = FragmentPlan(((0,), (1,)))

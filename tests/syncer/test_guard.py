@@ -12,8 +12,8 @@ from swift_diloco.core.formats.messages import Heartbeat
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.tools.keygen.cli import make_pairs, new_pair
-from syncer.gate import Gate
-from syncer.guard import Guard, KeyRing, Role, load_ring
+from syncer.links.guard import Guard, KeyRing, Role, load_ring
+from syncer.links.refusals import Gate
 
 SERVER, ISLAND, ADMIN, BOTH, STRANGER = (new_pair() for _ in range(5))
 RING = KeyRing(SERVER, frozenset([ISLAND.public, BOTH.public]), frozenset([ADMIN.public, BOTH.public]))

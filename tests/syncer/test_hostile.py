@@ -29,12 +29,12 @@ from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.core.numbers.digest import checksum
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
-from syncer.coordinator import Coordinator
-from syncer.endpoint import Arrived, Endpoint, Gone
-from syncer.global_state import GlobalState
+from syncer.brain.coordinator import Coordinator
+from syncer.files.status_file import StatusFile
+from syncer.files.tape import Tape
+from syncer.links.endpoint import Arrived, Endpoint, Gone
+from syncer.numbers.global_state import GlobalState
 from syncer.server import Files, Server
-from syncer.status import StatusFile
-from syncer.tape import Tape
 
 LAYOUT = make_layout([TensorSpec(f"decoder.layers.{i}.weight", (4, 6), "rda") for i in range(4)])
 BOXES = tuple(Box(i, (0, 0), (4, 6)) for i in range(4))

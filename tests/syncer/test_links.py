@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from syncer.events import RegisterRank
-from syncer.links import Links
+from syncer.links.rank_links import Links
 from tests.syncer.served import LAYOUT, PLAN, column_cut, whole
 
 

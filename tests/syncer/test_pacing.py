@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from syncer.pacing import StepClock, grace_s, kth_smallest, launch_gap_s, pipeline_of, quorum_of, spare_s, weight_of
+from syncer.brain.memory.pacing import grace_s, kth_smallest, launch_gap_s, pipeline_of, quorum_of, spare_s, weight_of
+from syncer.brain.memory.step_clock import StepClock
 
 
 @pytest.mark.parametrize(

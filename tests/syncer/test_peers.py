@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zmq
 
-from syncer.peers import Peers
+from syncer.links.descriptors import Peers
 
 ACCEPTED, DISCONNECTED = int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_DISCONNECTED)
 

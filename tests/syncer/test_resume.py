@@ -16,8 +16,8 @@ from swift_diloco.core.formats.messages import Done, FinalCut, Pull, ValueName, 
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
-from syncer.checkpoint import Part, Store
-from syncer.deltas import FlatDelta
+from syncer.brain.memory.snapshot import check_contract, contract_of, saved_state
+from syncer.brain.rules.finish import RETURN_S
 from syncer.events import (
     Commit,
     Effect,
@@ -31,11 +31,11 @@ from syncer.events import (
     WriteCheckpoint,
     WriteTape,
 )
-from syncer.finish import RETURN_S
-from syncer.global_state import GlobalState, Value
-from syncer.merging import Push
-from syncer.saver import restore
-from syncer.snapshot import check_contract, contract_of, saved_state
+from syncer.files.store import Part, Store
+from syncer.files.writer import restore
+from syncer.numbers.deltas import FlatDelta
+from syncer.numbers.global_state import GlobalState, Value
+from syncer.numbers.outer_step import Push
 from tests.syncer.desk import Desk, control, initial_names, messages
 from tests.syncer.saves import LAYOUT, PLAN, SHAPE
 

@@ -6,7 +6,7 @@ import pytest
 
 from swift_diloco.core.formats.messages import Hello
 from swift_diloco.core.layout.boxes import Box
-from syncer.roster import Presence, Roster
+from syncer.brain.memory.roster import Presence, Roster
 
 BOX = Box(0, (0,), (4,))
 

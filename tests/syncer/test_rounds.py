@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_diloco.core.formats.messages import ValueName
-from syncer.rounds import UPLOAD_IDLE_S, Action, Answer, Patience, Round, Verdict, judge
+from syncer.brain.memory.round import UPLOAD_IDLE_S, Action, Answer, Patience, Round, Verdict, judge
 
 ANCHOR = ValueName(0, 0, "d")
 PATIENCE = Patience(quorum_timeout_s=900.0, upload_grace_s=60.0, enough=True)

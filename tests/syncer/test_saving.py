@@ -9,6 +9,7 @@ import pytest
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import FinalCut, Pull, ValueName
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
+from syncer.brain.rules.durability import RETRY_S
 from syncer.events import (
     AdoptInit,
     AnnounceAll,
@@ -28,7 +29,6 @@ from syncer.events import (
     WriteFirst,
     WriteTape,
 )
-from syncer.saving import RETRY_S
 from tests.syncer.desk import SESSION, Desk, control, initial_names, messages
 
 

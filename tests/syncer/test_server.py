@@ -25,8 +25,8 @@ from swift_diloco.core.formats.messages import (
 )
 from swift_diloco.core.numbers.digest import fragment_digest
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings
-from syncer import endpoint
 from syncer import events as ev
+from syncer.links import endpoint
 from tests.syncer.served import (
     BIG,
     LAYOUT,

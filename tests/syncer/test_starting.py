@@ -9,10 +9,10 @@ import pytest
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.checkpoint_files import read_newest
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
-from syncer.checkpoint import Store
+from syncer.brain.memory.snapshot import contract_of
+from syncer.checks import check_settings, find_checkpoint
 from syncer.cli import main
-from syncer.snapshot import contract_of
-from syncer.starting import check_settings, find_checkpoint
+from syncer.files.store import Store
 from tests.syncer.saves import SHAPE, part_of, state_of
 
 

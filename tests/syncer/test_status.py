@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from syncer.status import STATUS_INTERVAL_S, StatusFile
+from syncer.files.status_file import STATUS_INTERVAL_S, StatusFile
 
 
 def test_status_is_due_at_first_and_then_once_an_interval(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from swift_diloco.core.formats.messages import Hello, Welcome
 from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
-from syncer.cli import check_bind, is_loopback, main, outer_settings
+from syncer.checks import check_bind, is_loopback, outer_settings
+from syncer.cli import main
 
 LAYOUT = make_layout([TensorSpec("a", (2, 3), "rda")])
 

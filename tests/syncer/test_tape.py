@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.core.errors import UserError
-from syncer.tape import Tape
+from syncer.files.tape import Tape
 
 
 def test_lines_are_there_at_once_and_appended_to_what_is_there(tmp_path: Path) -> None:

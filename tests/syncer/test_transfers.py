@@ -27,7 +27,7 @@ from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from swift_diloco.core.numbers.codec import encode
 from swift_diloco.core.numbers.digest import checksum
 from syncer import events as ev
-from syncer import fetches, uploads
+from syncer.links import fetches, uploads
 from tests.syncer.served import (
     BIG,
     LAYOUT,

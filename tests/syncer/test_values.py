@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from swift_diloco.core.formats.messages import ValueName
-from syncer import values
-from syncer.values import HeldAnchors, Standing, Values
+from syncer.brain.memory import held_anchors
+from syncer.brain.memory.held_anchors import HeldAnchors
+from syncer.brain.memory.history import Standing, Values
 
 
 def name(version: int, digest: str = "") -> ValueName:
@@ -46,7 +47,7 @@ def test_a_version_never_goes_back() -> None:
 
 
 def test_old_names_are_forgotten_and_count_as_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values, "HISTORY_MAX", 2)
+    monkeypatch.setattr("syncer.brain.memory.history.HISTORY_MAX", 2)
     kept = history(2, 4)
     assert [kept.standing(name(v)) for v in (0, 2, 4)] == [Standing.FORKED, Standing.BEHIND, Standing.SAME]
     assert kept.lag(name(2)) == 1
@@ -68,11 +69,11 @@ def test_an_anchor_is_held_from_gather_to_release_and_for_ever_after_a_merge() -
 
 def test_anchors_older_than_what_is_remembered_count_as_held() -> None:
     held = HeldAnchors()
-    for version in range(10, 10 + 2 * values.MERGED_KEPT, 2):
+    for version in range(10, 10 + 2 * held_anchors.MERGED_KEPT, 2):
         held.gather(1, name(version))
         held.merge(1, name(version))
     assert held.holds(1, name(3)) and not held.holds(1, name(11)) and not held.holds(1, name(99))
-    assert len(held.names(1)) == values.MERGED_KEPT
+    assert len(held.names(1)) == held_anchors.MERGED_KEPT
     assert held.floors(1, 2) == (10, 0) and held.floors(2, 2) == ()
 
 

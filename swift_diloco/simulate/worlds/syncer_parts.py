@@ -12,7 +12,7 @@ from typing import Protocol
 
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.simulate.worlds.truth import Delta
-from syncer.coordinator import Coordinator
+from syncer.brain.coordinator import Coordinator
 
 PROGRESS_S = 1.0
 """How often a transfer tells of its progress."""

@@ -1,0 +1,1 @@
+"""What the rules remember, and plain questions to it. Memory knows no rule."""

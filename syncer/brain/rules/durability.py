@@ -1,0 +1,194 @@
+"""When a checkpoint is written, and what waits for it.
+
+Three modes. *Plain*: every N outer steps; commits wait until the checkpoint is on the disk, everything else goes on.
+*Background*: only a commit that replaces a fragment which is not written yet waits, and that fragment is written next.
+*Durable publish*: every value is on the disk before anybody hears of it, the initial ones too.
+
+A write that fails stops nothing but what must be durable first: it is told loudly and tried again.
+
+Knows no files. Invariant: one checkpoint is being written at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from swift_diloco.core.formats.manifest import SavedState
+from swift_diloco.core.formats.messages import ValueName
+from syncer.brain.memory.round import Round
+from syncer.brain.memory.snapshot import initial_state, saved_state, state_after
+from syncer.brain.memory.state import State
+from syncer.events import CheckpointFailed, CheckpointWritten, FragmentWritten, WriteCheckpoint, WriteFirst
+
+CHECKPOINT = ("checkpoint", "")
+
+RETRY_S = 30.0
+"""Time between two attempts to write: long enough for a person to make room, short enough to lose little."""
+
+
+class Saving:
+    """Decides about checkpoints. `unblocked` is called when commits may go on."""
+
+    def __init__(self, state: State, *, unblocked: Callable[[], None]) -> None:
+        self._state = state
+        self._unblocked = unblocked
+        self._number = 0
+        self._running: SavedState | None = None
+        self._unwritten: set[int] = set()
+        self._hastened: set[int] = set()
+        self._last: SavedState | None = None
+        """What the newest checkpoint holds."""
+        self._failed: SavedState | None = None
+        """What the last attempt could not write; None again when it is time for the next."""
+        self._begun_at = 0
+        """Outer step after which the last checkpoint was begun."""
+        self._initial: tuple[SavedState, Callable[[], None]] | None = None
+        """Initial values that nobody has heard of yet."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a folder to write to."""
+        return bool(self._state.settings.checkpoint_path)
+
+    @property
+    def durable(self) -> bool:
+        """Whether a value must be on the disk before it is published."""
+        return self.enabled and self._state.settings.durable_publish
+
+    @property
+    def stuck(self) -> bool:
+        """Whether outer steps wait for a disk that takes nothing."""
+        return self.durable and self._failed is not None
+
+    @property
+    def _background(self) -> bool:
+        return self._state.settings.background_checkpoint and not self.durable
+
+    # -- Occasions ----------------------------------------------------------------------------------------------------
+
+    def adopted(self, names: tuple[ValueName, ...], run: str, begin: Callable[[], None]) -> None:
+        """The initial values are there. `begin` is called when the run may begin."""
+        if self.durable:
+            self._initial = (initial_state(self._state, names, run), begin)
+            self._begin(self._initial[0])
+        else:
+            begin()
+            self._state.starting = self.enabled and self._state.settings.checkpoint_on_start
+
+    def restored(self, saved: SavedState) -> None:
+        """The run goes on from a checkpoint: the newest one."""
+        self._last, self._begun_at = saved, saved.step
+
+    def holds(self, closed: Round) -> bool:
+        """Whether the next commit has to wait; begins or hastens what it waits for."""
+        if closed.void_reason or not self.enabled:
+            return False
+        if self.durable:
+            return self._holds_durable(closed)
+        if self._running is None or not self._background:
+            return self._running is not None
+        if closed.fragment not in self._unwritten:
+            return False
+        if closed.fragment not in self._hastened:
+            self._hastened.add(closed.fragment)
+            self._state.do(WriteFirst(closed.fragment))
+        return True
+
+    def _holds_durable(self, closed: Round) -> bool:
+        assert closed.result is not None
+        name = ValueName(closed.fragment, closed.t, closed.result.digest)
+        if self._last is not None and self._last.step == closed.t and name in self._last.values:
+            return False
+        if self._running is None and self._failed is None:
+            self._begin(state_after(self._state, closed, name))
+        return True
+
+    def secured(self, *, final: bool) -> bool | None:
+        """Whether the present state is on the disk; False: it could not be written; None: that is not known yet."""
+        if not self.enabled or self._state.values is None:
+            return True
+        if self._running is not None:
+            return None
+        now = saved_state(self._state, final=final)
+        if now == self._last:
+            return True
+        if now == self._failed:
+            return False
+        self._begin(now)
+        return None
+
+    def not_final(self) -> None:
+        """Training goes on after all: a checkpoint that says otherwise is replaced."""
+        if any(saved is not None and saved.final for saved in (self._last, self._running)):
+            self._state.checkpoint_wanted = True
+
+    def consider(self) -> None:
+        """Begin a checkpoint if it is time to."""
+        state = self._state
+        if not self.enabled or self._running is not None or self._failed is not None or state.values is None:
+            return
+        periodic = not self.durable and state.committed - self._begun_at >= state.settings.checkpoint_every
+        if state.starting or state.checkpoint_wanted or periodic:
+            self._begin(saved_state(state, final=bool(state.final)))
+
+    def _begin(self, saved: SavedState) -> None:
+        state = self._state
+        state.checkpoint_wanted = False
+        self._number += 1
+        self._running, self._begun_at, self._failed = saved, saved.step, None
+        old = set(self._last.values) if self._last is not None else set()
+        self._unwritten = {name.fragment for name in saved.values if name not in old}
+        self._hastened = set()
+        state.saving = f"the checkpoint of outer step {saved.step}"
+        state.do(WriteCheckpoint(self._number, saved))
+
+    # -- Ends ---------------------------------------------------------------------------------------------------------
+
+    def fragment_written(self, event: FragmentWritten) -> None:
+        """A fragment may be replaced."""
+        if event.number == self._number:
+            self._unwritten.discard(event.fragment)
+            self._unblocked()
+
+    def written(self, event: CheckpointWritten) -> None:
+        """The checkpoint is there."""
+        saved = self._ended(event.number)
+        state, self._last = self._state, saved
+        state.saved_step, state.save_fault = saved.step, ""
+        state.tape("checkpoint", t=saved.step, final=saved.final)
+        state.log("info", f"the checkpoint of outer step {saved.step} is written{' (final)' if saved.final else ''}")
+        if self._initial is not None:
+            (_, begin), self._initial = self._initial, None
+            begin()
+        self._unblocked()
+
+    def failed(self, event: CheckpointFailed) -> None:
+        """It could not be written."""
+        saved = self._ended(event.number)
+        state, self._failed = self._state, saved
+        state.save_fault = event.reason
+        state.checkpoint_wanted = not self.durable
+        state.deadlines.set(CHECKPOINT, state.now + RETRY_S)
+        state.tape("checkpoint_failed", t=saved.step, reason=event.reason)
+        what = "outer steps wait for it" if self.durable else "the run goes on, but a crash now loses what came since"
+        where = state.settings.checkpoint_path
+        state.log(
+            "error",
+            f"THE CHECKPOINT of outer step {saved.step} COULD NOT BE WRITTEN to {where}: {event.reason}; {what}; "
+            f"trying again in {RETRY_S:g} s",
+        )
+        self._unblocked()
+
+    def _ended(self, number: int) -> SavedState:
+        saved = self._running
+        assert saved is not None and number == self._number, "a checkpoint ended that was not being written"
+        self._running, self._unwritten = None, set()
+        self._state.saving, self._state.starting = "", False
+        return saved
+
+    def time_out(self) -> None:
+        """The time to try again has come."""
+        self._failed = None
+        if self._initial is not None and self._running is None:
+            self._begin(self._initial[0])
+        self._unblocked()

@@ -1,0 +1,89 @@
+"""The graceful stop: what was committed is kept, what can still be finished is, nothing new begins."""
+
+from __future__ import annotations
+
+from swift_diloco.core.formats.messages import Stopping
+from syncer.brain.memory.round import UPLOAD_IDLE_S, Round, Stage
+from syncer.brain.memory.state import State
+from syncer.brain.rules.closing import Closing
+from syncer.brain.rules.durability import Saving
+from syncer.events import Exit
+
+STOP = ("stop", "")
+
+
+class Halt:
+    """The graceful stop."""
+
+    def __init__(self, state: State, closing: Closing, saving: Saving) -> None:
+        self._state = state
+        self._closing = closing
+        self._saving = saving
+        self._overdue = False
+
+    def requested(self) -> None:
+        """SIGTERM or SIGINT: the first is graceful once there is something to lose, the second is not."""
+        state = self._state
+        if state.stopping:
+            self._end(1, "told to stop a second time")
+            return
+        state.stopping = True
+        if state.values is None:
+            self._end(0, "told to stop before training began")
+            return
+        state.log("info", f"told to stop: {len(state.rounds)} open rounds get {state.settings.shutdown_timeout_s:g} s")
+        state.deadlines.set(STOP, state.now + state.settings.shutdown_timeout_s)
+
+    def consider(self) -> None:
+        """Give up rounds nobody will answer; end when no round is left."""
+        state = self._state
+        if not state.stopping or state.exited:
+            return
+        self._abandon([r for r in state.rounds.values() if self._hopeless(r)], "no island is left to answer it")
+        if state.rounds:
+            if self._overdue and self._saving.stuck:
+                self._end(1, f"told to stop; computed outer steps could not be written: {state.save_fault}")
+            return
+        saved = self._saving.secured(final=bool(state.final))
+        if saved is True:
+            self._end(0, "told to stop")
+        elif saved is False:
+            self._end(1, f"told to stop; the last checkpoint could not be written: {state.save_fault}")
+
+    def time_out(self) -> None:
+        """Gathering rounds had their time, and so had a disk that computed ones wait for."""
+        self._overdue = True
+        gathering = [r for r in self._state.rounds.values() if r.stage is Stage.GATHERING]
+        self._abandon(gathering, f"not complete within {self._state.settings.shutdown_timeout_s:g} s of the stop")
+
+    def _hopeless(self, gathered: Round) -> bool:
+        """No complete delta, none that makes progress, and no connected member."""
+        state = self._state
+        if gathered.stage is not Stage.GATHERING or gathered.complete:
+            return False
+        if any(state.now < answer.progressed_at + UPLOAD_IDLE_S for answer in gathered.answers.values()):
+            return False
+        return not any(state.roster.islands[island].linked for island in gathered.members)
+
+    def _abandon(self, given_up: list[Round], reason: str) -> None:
+        """Take rounds back, the newest first. One before a round that goes on becomes void, so that the order stays."""
+        state = self._state
+        for gathered in reversed(given_up):
+            if gathered.t == state.launched:
+                self._closing.take_back(gathered, reason)
+            else:
+                self._closing.give_up(gathered, reason)
+
+    def _end(self, code: int, reason: str) -> None:
+        state = self._state
+        for member in sorted(state.roster.generations.values(), key=lambda m: m.island):
+            state.send(member, Stopping(state.session, member.generation, reason))
+        state.tape("stopped", reason=reason)
+        leave(state, code, reason)
+
+
+def leave(state: State, code: int, reason: str) -> None:
+    """End the process; nothing is handled after it."""
+    state.exited = True
+    state.log("info", f"the syncer ends: {reason}")
+    state.do(Exit(code, reason))

@@ -1,0 +1,101 @@
+"""The initial values: asked of island 0 once the expected islands are there, one transaction of one generation.
+
+Knows nothing of rounds. An upload that fails, or a generation that ends, before all fragments are there discards
+everything and asks again; once the values exist nothing here does anything.
+"""
+
+from __future__ import annotations
+
+from swift_diloco.core.formats.messages import InitWanted, ValueName
+from swift_diloco.core.layout.fragments import fragment_elements
+from syncer.brain.memory.history import Values
+from syncer.brain.memory.phase import PROVIDER
+from syncer.brain.memory.roster import Member
+from syncer.brain.memory.state import State
+from syncer.brain.rules.durability import Saving
+from syncer.events import AdoptInit, AnnounceAll, DropUpload, OpenUpload
+
+F32_BYTES = 4
+
+
+class InitialCut:
+    """Asks for the initial values and adopts them."""
+
+    def __init__(self, state: State, saving: Saving) -> None:
+        self._state = state
+        self._saving = saving
+        self._arriving: dict[str, bool] = {}
+        """Uploads of the transaction in fragment order: whether each is complete."""
+        self._generation = ""
+        self._asked = 0
+        self._adopting = False
+        self._run = ""
+
+    def consider(self) -> None:
+        """Ask if it is time to."""
+        state = self._state
+        if state.values is not None or self._arriving or self._adopting or state.stopping:
+            return
+        provider = state.roster.members.get(PROVIDER)
+        if provider is None or len(state.roster.members) < state.expected:
+            return
+        self._asked += 1
+        uploads = tuple(f"{provider.generation}.init-{self._asked}-{f}" for f in range(state.fragments))
+        self._generation = provider.generation
+        self._arriving = dict.fromkeys(uploads, False)
+        for fragment, upload in enumerate(uploads):
+            state.do(OpenUpload(upload, provider.generation, fragment, "f32"))
+        state.send(provider, InitWanted(state.session, provider.generation, uploads))
+        state.log("info", f"asking {provider} for the initial values")
+
+    def completed(self, upload: str) -> bool:
+        """An upload is complete; whether it belongs to the transaction."""
+        if upload not in self._arriving:
+            return False
+        self._arriving[upload] = True
+        if all(self._arriving.values()):
+            self._run = self._state.tokens()
+            self._state.do(AdoptInit(tuple(self._arriving), self._run, not self._saving.durable))
+            self._adopting, self._arriving = True, {}
+        return True
+
+    def failed(self, upload: str, reason: str) -> bool:
+        """An upload failed for good; whether it belongs to the transaction."""
+        if upload not in self._arriving:
+            return False
+        self._discard([other for other in self._arriving if other != upload], reason)
+        return True
+
+    def ended(self, member: Member) -> None:
+        """A generation ended; the server has dropped its unfinished uploads."""
+        if self._arriving and member.generation == self._generation:
+            self._discard([upload for upload, complete in self._arriving.items() if complete], "its generation ended")
+
+    def _discard(self, uploads: list[str], reason: str) -> None:
+        for upload in uploads:
+            self._state.do(DropUpload(upload, f"the initial values are asked for again: {reason}"))
+        self._arriving = {}
+        self._state.log("warning", f"the initial values did not arrive whole: {reason}")
+
+    def adopted(self, names: tuple[ValueName, ...]) -> None:
+        """The initial values are there: a run begins, as soon as the checkpoints allow it."""
+        assert self._adopting and [name.fragment for name in names] == list(range(self._state.fragments))
+        self._saving.adopted(names, self._run, lambda: self._begin(names))
+
+    def _begin(self, names: tuple[ValueName, ...]) -> None:
+        state = self._state
+        assert state.layout is not None and state.plan is not None
+        self._adopting = False
+        state.values, state.run = Values(names), self._run
+        if self._saving.durable:
+            state.do(AnnounceAll())
+        for member in state.roster.members.values():
+            member.installed = [member.clock.step] * state.fragments
+            member.clock.interrupt()
+        sizes = [fragment_elements(state.layout, state.plan, f) for f in range(state.fragments)]
+        fragments = [
+            {"id": f, "tensors": len(state.plan.fragments[f]), "elements": sizes[f], "bytes": F32_BYTES * sizes[f]}
+            for f in range(state.fragments)
+        ]
+        state.tape("init", run=state.run, fragments=fragments, layout=state.layout.fingerprint)
+        state.log("info", f"run {state.run} begins: {state.fragments} fragments, {sum(sizes)} parameters")

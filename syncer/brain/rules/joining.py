@@ -1,0 +1,281 @@
+"""How an island joins and how its generation ends: Hello, RankHello, Leave, closed links and leases.
+
+Knows nothing of rounds: it tells its owner when a generation became a member and when one ended.
+
+A refusal is answered with its reason and changes nothing. An island id has one generation; a second living process is
+refused by name, a restart (same run folder, or the old link is closed, or its lease is over) replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from swift_diloco.core.errors import DilocoError, PeerError
+from swift_diloco.core.formats.messages import (
+    Contract,
+    Hello,
+    Joined,
+    LayoutWanted,
+    RankHello,
+    RankWelcome,
+    Refused,
+    ValueName,
+    Welcome,
+)
+from swift_diloco.core.layout.boxes import RANK_BOXES_MAX, box_fault, tiling_fault
+from swift_diloco.core.layout.fragments import plan_fragments
+from swift_diloco.core.layout.tensors import check_layout, first_difference
+from syncer.brain.memory.roster import ISLANDS_MAX, RANKS_MAX, TEXT_MAX, Member
+from syncer.brain.memory.state import State
+from syncer.events import AdoptLayout, ForgetGeneration, Peer, RegisterRank, Send
+
+LEASE = "lease"
+RECONNECT = "reconnect"
+
+
+class Joining:
+    """Decides who takes part."""
+
+    def __init__(self, state: State, *, joined: Callable[[Member], None], ended: Callable[[Member], None]) -> None:
+        self._state = state
+        self._joined = joined
+        self._ended = ended
+
+    # -- Hello --------------------------------------------------------------------------------------------------------
+
+    def hello(self, peer: Peer, message: Hello) -> None:
+        """Rank 0 of an island wants to join."""
+        state = self._state
+        again = state.roster.peers.get(peer)
+        if again is not None and again.nonce == message.nonce and again.island == message.island:
+            self._welcome(again)
+            return
+        kept_out_s = state.kept_out.get(message.island, state.now) - state.now
+        if kept_out_s > 0:
+            self._refuse(peer, message, f"an operator keeps it out for {kept_out_s:.0f} s more", retry=True)
+            return
+        reason = self._malformed(message) or self._taken(peer, message)
+        if reason is None and message.layout is None and self._unknown_layout(message):
+            state.do(Send(peer, LayoutWanted(state.session, message.nonce)))
+            return
+        reason = reason or self._foreign_layout(message)
+        if reason is not None:
+            self._refuse(peer, message, reason)
+            return
+        for old in {id(m): m for m in (again, state.roster.islands.get(message.island)) if m is not None}.values():
+            self.end(old, "it joins again")
+        member = state.roster.welcome(message, peer, (state.tokens(), state.tokens()), state.now)
+        state.deadlines.set((LEASE, member.generation), state.now + state.settings.island_lease_s)
+        if message.running and state.values is None:
+            self._miss_state(member)
+        self._welcome(member)
+
+    def _miss_state(self, member: Member) -> None:
+        """An island has values of a run that this syncer knows nothing of."""
+        self._state.tape("stateless", island=member.island)
+        self._state.log(
+            "error",
+            f"{member} HAS TRAINED FROM A SYNCER'S VALUES, BUT THIS SYNCER HAS NO STATE: forgot --resume? Stop it and "
+            "start it with --resume and the --checkpoint-path of that run; otherwise island 0 is asked for its values "
+            "and a new run begins from them",
+        )
+
+    def _malformed(self, message: Hello) -> str | None:
+        """What is wrong with a Hello whoever sends it."""
+        if not 0 <= message.island < ISLANDS_MAX:
+            return f"island id {message.island} is not allowed; expected 0 to {ISLANDS_MAX - 1}"
+        if not 1 <= message.ranks <= RANKS_MAX:
+            return f"island {message.island} announces {message.ranks} owner ranks; expected 1 to {RANKS_MAX}"
+        if max(len(text) for text in (message.nonce, message.host, message.instance, message.fingerprint)) > TEXT_MAX:
+            return f"a text in Hello is longer than {TEXT_MAX} characters"
+        if message.step < 0:
+            return f"island {message.island} announces step {message.step}; expected 0 or more"
+        return None
+
+    def _taken(self, peer: Peer, message: Hello) -> str | None:
+        """Why the island id belongs to somebody else; None for a free id and for a restart."""
+        state = self._state
+        present = state.roster.islands.get(message.island)
+        if present is None or present.peer == peer or not present.linked:
+            return None
+        if message.instance and message.instance == present.instance:
+            return None
+        if state.now >= present.heard_at + state.settings.island_lease_s:
+            return None
+        return (
+            f"island {message.island} is here already: host {present.host}, pid {present.pid}; "
+            "end that job, or give this one another island id"
+        )
+
+    def _unknown_layout(self, message: Hello) -> bool:
+        """Whether the syncer has to see the layout to judge it."""
+        layout = self._state.layout
+        return layout is None or layout.fingerprint != message.fingerprint
+
+    def _foreign_layout(self, message: Hello) -> str | None:
+        """Why the island's model cannot take part. The first good layout is adopted."""
+        state, layout = self._state, message.layout
+        if layout is None or not self._unknown_layout(message):
+            return None
+        try:
+            check_layout(layout)
+            if layout.fingerprint != message.fingerprint:
+                raise PeerError(f"Hello names layout {message.fingerprint} and brings {layout.fingerprint}")
+            if state.layout is not None:
+                difference = first_difference(state.layout, layout)
+                return f"island {message.island} trains another model: {difference}; all must train the same one"
+            plan = plan_fragments(layout, state.settings.fragments, state.settings.fragmenting)
+        except DilocoError as error:
+            return str(error)
+        state.layout, state.plan = layout, plan
+        state.do(AdoptLayout(layout, plan))
+        return None
+
+    def _refuse(self, peer: Peer, message: Hello, reason: str, *, retry: bool = False) -> None:
+        state = self._state
+        state.do(Send(peer, Refused(state.session, message.nonce[:TEXT_MAX], reason, retry)))
+        state.tape("refused", island=message.island, push=None, fragment=None, reason=reason)
+        state.log("warning", f"refused island {message.island}: {reason}")
+
+    def _welcome(self, member: Member) -> None:
+        state, settings = self._state, self._state.settings
+        assert state.plan is not None
+        contract = Contract(
+            sync_every_steps=settings.sync_every_steps,
+            align=settings.align,
+            alpha=settings.alpha if settings.align == "blend" else 0.0,
+            delta_encoding=settings.delta_encoding,
+            publish_encoding=settings.publish_encoding,
+            error_feedback=settings.error_feedback,
+            island_lease_s=settings.island_lease_s,
+            min_islands=settings.min_islands,
+        )
+        welcome = Welcome(
+            session=state.session,
+            generation=member.generation,
+            nonce=member.nonce,
+            token=member.token,
+            run=state.run,
+            contract=contract,
+            plan=state.plan,
+            values=self._values(),
+            held=state.held.names(member.island),
+            held_floor=state.held.floors(member.island, state.fragments),
+            outrun=state.held.outrun(member.island, state.fragments, member.clock.step),
+        )
+        state.send(member, welcome)
+
+    def _values(self) -> tuple[ValueName, ...]:
+        values = self._state.values
+        return () if values is None else tuple(values.present)
+
+    # -- RankHello ----------------------------------------------------------------------------------------------------
+
+    def rank_hello(self, peer: Peer, message: RankHello) -> None:
+        """An owner rank introduces its link and its boxes."""
+        state = self._state
+        member = state.roster.generations.get(message.generation)
+        if message.session != state.session or member is None:
+            reason = f"generation {message.generation[:TEXT_MAX]} is not known (any more); the island must join again"
+            state.do(Send(peer, Refused(state.session, "", reason, retry=True)))
+            return
+        if (why := self._rank_fault(peer, member, message)) is not None:
+            state.do(Send(peer, Refused(state.session, "", why)))
+            state.log("warning", f"refused rank {message.rank} of island {member.island}: {why}")
+            return
+        known = member.joined
+        state.roster.bind_rank(member, message.rank, peer, message.boxes)
+        fault = None
+        if not known and len(member.boxes) == member.ranks:
+            assert state.layout is not None
+            fault = tiling_fault(state.layout, [box for boxes in member.boxes.values() for box in boxes])
+        if fault is not None:
+            self._refuse_tiling(member, fault)
+            return
+        state.do(RegisterRank(member.generation, member.island, message.rank, peer, message.boxes))
+        state.do(Send(peer, RankWelcome(state.session, member.generation, message.rank, self._values())))
+        if not known and len(member.boxes) == member.ranks:
+            self._admit(member)
+
+    def _rank_fault(self, peer: Peer, member: Member, message: RankHello) -> str | None:
+        """What is wrong with a RankHello of a known generation."""
+        assert self._state.layout is not None
+        if message.token != member.token:
+            return f"the join token is not that of generation {member.generation}"
+        if peer in self._state.roster.peers:
+            return "a control link cannot be a bulk link"
+        if not 0 <= message.rank < RANKS_MAX:
+            return f"rank {message.rank} is not allowed; expected 0 to {RANKS_MAX - 1}"
+        before = member.boxes.get(message.rank)
+        if before is None and len(member.boxes) == member.ranks:
+            return f"island {member.island} announced {member.ranks} owner ranks; rank {message.rank} is one more"
+        if member.joined and before != message.boxes:
+            return f"rank {message.rank} came back with other boxes than it had; the island must join again"
+        if len(message.boxes) > RANK_BOXES_MAX:
+            return f"rank {message.rank} announces {len(message.boxes)} boxes; at most {RANK_BOXES_MAX} are allowed"
+        return None if member.joined else first_box_fault(self._state, message)
+
+    def _refuse_tiling(self, member: Member, fault: str) -> None:
+        state = self._state
+        reason = f"the pieces of island {member.island}'s ranks do not make up the model: {fault}"
+        state.send(member, Refused(state.session, member.nonce, reason))
+        state.tape("refused", island=member.island, push=None, fragment=None, reason=reason)
+        self.end(member, reason)
+
+    def _admit(self, member: Member) -> None:
+        """Every owner rank is there and together they hold the model once."""
+        state = self._state
+        state.roster.admit(member, state.fragments)
+        state.send(member, Joined(state.session, member.generation))
+        state.tape("joined", island=member.island, generation=member.generation, step=member.clock.step, reason="")
+        state.log("info", f"{member} joined with {member.ranks} ranks; {len(state.roster.members)} members")
+        self._joined(member)
+
+    # -- The end of a generation --------------------------------------------------------------------------------------
+
+    def end(self, member: Member, reason: str) -> None:
+        """A generation is over, for whatever reason."""
+        state = self._state
+        state.roster.end(member)
+        state.deadlines.clear((LEASE, member.generation))
+        state.deadlines.clear((RECONNECT, member.generation))
+        state.do(ForgetGeneration(member.generation, reason))
+        if member.joined:
+            state.tape("left", island=member.island, generation=member.generation, reason=reason)
+            state.log("info", f"{member} left: {reason}; {len(state.roster.members)} members")
+            self._ended(member)
+
+    def heard(self, member: Member) -> None:
+        """A message of a generation came: its lease begins anew."""
+        state = self._state
+        member.heard_at = state.now
+        state.deadlines.set((LEASE, member.generation), state.now + state.settings.island_lease_s)
+
+    def peer_gone(self, peer: Peer) -> None:
+        """A connection is closed. A member has a moment to come back before the rounds go on without it."""
+        state = self._state
+        state.roster.unbind_rank(peer)
+        member = state.roster.peers.get(peer)
+        if member is None or not member.linked:
+            return
+        member.linked = False
+        if member.joined:
+            state.deadlines.set((RECONNECT, member.generation), state.now + state.settings.reconnect_grace_s)
+        else:
+            self.end(member, "its control link closed before it had joined")
+
+    def time_out(self, kind: str, generation: str) -> None:
+        """A lease or the time to reconnect is over."""
+        member = self._state.roster.generations.get(generation)
+        if member is None:
+            return
+        if kind == LEASE:
+            self.end(member, f"nothing was heard for {self._state.settings.island_lease_s:g} s")
+        else:
+            self.end(member, "its control link closed")
+
+
+def first_box_fault(state: State, message: RankHello) -> str | None:
+    """The first box of a rank that does not lie in the layout, in words."""
+    assert state.layout is not None
+    return next((fault for box in message.boxes if (fault := box_fault(state.layout, box))), None)

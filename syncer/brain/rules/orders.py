@@ -1,0 +1,144 @@
+"""An operator's orders: relayed to islands, or about the syncer itself.
+
+Whoever asks has been found to be an operator already (`gate`). Pure, as the rest of the coordinator: an order is done
+when this module returns, or refused with the reason.
+
+Invariant: settings change only by name, within the bounds that hold at the start, and are remembered in
+`State.overrides`, so that a restarted syncer has them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from swift_diloco.core.errors import UserError
+from swift_diloco.core.formats.messages import Command, Order, Unknown
+from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
+from swift_diloco.core.settings.schema import read_value, refuse_unknown
+from syncer.brain.memory.overrides import CHANGEABLE, apply_overrides
+from syncer.brain.memory.roster import TEXT_MAX, Member
+from syncer.brain.memory.state import State
+from syncer.events import Peer, Send
+
+KICKED_S = 60.0
+"""How long an island that was kicked is not taken again: long enough for an operator to end its job."""
+
+CHANGES_MAX = 16
+"""Most changes in one order."""
+
+ORDERS = {
+    AdminCommand.SAVE: Order.SAVE,
+    AdminCommand.SAVE_AND_STOP: Order.SAVE_AND_STOP,
+    AdminCommand.ABORT: Order.ABORT,
+}
+
+
+class Refusal(Exception):
+    """An order that is not followed, and why."""
+
+
+class Admin:
+    """`changed` is called after settings changed, `kick` ends an island's membership, `stop` begins the graceful
+    stop."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        changed: Callable[[], None],
+        kick: Callable[[Member, str], None],
+        stop: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._changed = changed
+        self._kick_member = kick
+        self._stop = stop
+
+    def handle(self, peer: Peer, request: AdminRequest) -> None:
+        """Follow an order and answer it."""
+        state = self._state
+        try:
+            done, text = True, self._follow(request)
+        except (Refusal, UserError) as error:
+            done, text = False, str(error)
+        what, reason = request.command.value, request.reason[:TEXT_MAX]
+        state.tape("admin", command=what, island=request.island, done=done, text=text, reason=reason)
+        state.log("warning", f"an operator says {what}{f' ({reason})' if reason else ''}: {text}")
+        state.do(Send(peer, AdminReply(state.session, request.nonce[:TEXT_MAX], done, text)))
+        if done and request.command is AdminCommand.STOP:
+            self._stop()
+
+    def _follow(self, request: AdminRequest) -> str:
+        """Do it; what was done, in words."""
+        command = request.command
+        if command in ORDERS:
+            return self._relay(ORDERS[command], request)
+        if command is AdminCommand.SET:
+            return self._set(request.changes)
+        if command is AdminCommand.KICK:
+            return self._kick(request)
+        if command is AdminCommand.CHECKPOINT:
+            return self._checkpoint()
+        if command is AdminCommand.STOP:
+            return "the syncer stops: open rounds get their time"
+        raise Refusal(f"{command.value} is not the coordinator's to answer")
+
+    def _relay(self, order: Order, request: AdminRequest) -> str:
+        """Send an order to one or all islands."""
+        state = self._state
+        members = [self._member(request.island)] if request.island is not None else state.roster.ordered()
+        reached = [member for member in members if member.linked]
+        if not reached:
+            raise Refusal("no island is connected that could obey")
+        for member in reached:
+            reason = request.reason[:TEXT_MAX] or "by an operator's order"
+            state.send(member, Command(state.session, member.generation, order, reason))
+        missed = [member.island for member in members if not member.linked]
+        text = f"{order.value} was sent to {_islands([member.island for member in reached])}"
+        return text + (f"; not to {_islands(missed)}, whose link is down" if missed else "")
+
+    def _set(self, changes: tuple[tuple[str, str], ...]) -> str:
+        if not 0 < len(changes) <= CHANGES_MAX:
+            raise Refusal(f"{len(changes)} changes; expected 1 to {CHANGES_MAX}, such as min_islands=2")
+        wanted: dict[str, int] = {}
+        names = (name[:TEXT_MAX] for name, _ in changes)
+        refuse_unknown(names, CHANGEABLE, written="{}", where="what can be set while running")
+        for name, raw in changes:
+            value = read_value(CHANGEABLE[name], raw[:TEXT_MAX], spelling=name)
+            assert isinstance(value, int)
+            wanted[name] = value
+        before = {name: getattr(self._state.settings, name) for name in wanted}
+        apply_overrides(self._state, wanted)
+        self._changed()
+        return ", ".join(f"{name} is {value} (was {before[name]})" for name, value in wanted.items())
+
+    def _kick(self, request: AdminRequest) -> str:
+        state = self._state
+        if request.island is None:
+            raise Refusal("which island? give --island N")
+        member = self._member(request.island)
+        state.kept_out[member.island] = state.now + KICKED_S
+        reason = f"an operator ended its membership{f': {request.reason[:TEXT_MAX]}' if request.reason else ''}"
+        state.send(member, Unknown(state.session, member.generation, reason))
+        self._kick_member(member, reason)
+        return f"{member} is no member any more and is not taken again for {KICKED_S:g} s"
+
+    def _checkpoint(self) -> str:
+        state = self._state
+        if not state.settings.checkpoint_path:
+            raise Refusal("the syncer was started without --checkpoint-path")
+        if state.values is None:
+            raise Refusal("there are no values yet")
+        state.checkpoint_wanted = True
+        return "a checkpoint is being written"
+
+    def _member(self, island: int) -> Member:
+        member = self._state.roster.members.get(island)
+        if member is None:
+            here = sorted(self._state.roster.members)
+            raise Refusal(f"island {island} is no member; members are {_islands(here) if here else 'none'}")
+        return member
+
+
+def _islands(ids: list[int]) -> str:
+    return f"island{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}"

@@ -1,0 +1,1 @@
+"""Keep: checkpoints, the tape, the status file."""

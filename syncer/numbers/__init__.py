@@ -1,0 +1,1 @@
+"""Compute: deltas, the outer step, the global values."""

@@ -151,8 +151,8 @@ class ForkServer:
         cwd: Path | None = None,
         entry: str = "sft",
     ) -> RunningJob:
-        """Start `nproc` ranks of `megatron sft ARGV` (or of the family's `entry`, see forkserver_process); return at
-        once."""
+        """Start `nproc` ranks of `megatron sft ARGV` (or of the family's `entry`, see forkserver_process);
+        return at once."""
         self._ensure_started()
         number = next(self._numbers)
         logs = tuple(self.folder / f"job-{number}-rank-{rank}.log" for rank in range(nproc))

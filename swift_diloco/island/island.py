@@ -1,12 +1,9 @@
 """One island, as its trainer sees it: join, exchange at every step boundary, finish. The shell around `Session`.
 
-Knows no trainer (that is `ModelPieces` and `RankGroup`) and takes no decision of its own. Every rank runs one
-`Island`; all
-public methods but `close` are collective. At a boundary rank 0 shares its clock and what its control link heard, all
-ranks
-feed that to the same session, vote on what is staged, and perform the same effects on their own pieces. Whatever fails
-on
-one rank is voted on and raises on all, so nobody is left alone in a collective.
+Knows no trainer (that is `ModelPieces` and `RankGroup`) and takes no decision of its own. Every rank runs one `Island`;
+all public methods but `close` are collective. At a boundary rank 0 shares its clock and what its control link heard,
+all ranks feed that to the same session, vote on what is staged, and perform the same effects on their own pieces.
+Whatever fails on one rank is voted on and raises on all, so nobody is left alone in a collective.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a rank does when its session says so: the links, the anchors and the model of one rank.
 
-Performs effects; decides nothing and never waits for the network. Effects that end or pause the training are the
-island's.
+Performs effects; decides nothing and never waits for the network. Effects that end or pause the training
+are the island's.
 Invariant: all installs of one boundary are written into the model in one go, before the boundary's other effects.
 """
 

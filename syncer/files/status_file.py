@@ -1,6 +1,5 @@
 """`status.json` in the run folder: what the syncer does now, for people and tools, rewritten whole at most once a
-second. A disk that is full leaves the old one and is told once.
-"""
+second. A disk that is full leaves the old one and is told once."""
 
 from __future__ import annotations
 

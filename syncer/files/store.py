@@ -1,9 +1,9 @@
 """Writes checkpoints: only what is new, each file whole, the manifest last; and takes away what no kept one needs.
 
-A `Store` is one folder, a `Job` one checkpoint, and the `Writer` a thread that writes one job at a time and reports
-each step; an exception that is no disk's is reported as it is. The values it writes are immutable buffers, so nothing
-is copied and nobody waits for it: whoever wants to replace a fragment has it written first (`hasten`) and hears
-`FragmentWritten`.
+A `Store` is one folder, a `Job` one checkpoint, and the `Writer` a thread that writes one job at a time and
+reports each step; an exception that is no disk's is reported as it is. The values it writes are immutable buffers,
+so nothing is copied and nobody waits for it: whoever wants to replace a fragment has it written first (`hasten`)
+and hears `FragmentWritten`.
 
 Knows no rounds and no islands. Invariants: see `checkpoint_files`; a file is removed only when a newer manifest, on the
 disk, does without it.

@@ -27,21 +27,18 @@ from syncer.links.guard import Guard, Role
 
 QUEUE_MESSAGES_MAX = 1024
 """Messages to one peer in ZeroMQ's queue. Credit keeps bulk far below it (32 pieces); a peer that lets
-so many control messages lie does not read any more.
-"""
+so many control messages lie does not read any more."""
 
 RECEIVED_MESSAGES_MAX = 64
 """Messages of one peer that wait to be taken: the credit of four uploads. A peer that sends without credit is held back
-by TCP.
-"""
+by TCP."""
 
 BACKLOG_CONNECTIONS = 1024
 """Connections waiting to be accepted: all ranks of a large island dial at once."""
 
 KEEPALIVE_IDLE_S = 60
-"""Idle time before TCP asks whether the other machine is there; leases decide long before, this only frees
-descriptors.
-"""
+"""Idle time before TCP asks whether the other machine is there; leases decide long before, this
+only frees descriptors."""
 
 LINGER_MS = 5000
 """How long the last messages may take to leave at exit."""

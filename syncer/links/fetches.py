@@ -3,8 +3,8 @@
 Knows messages, links and the present values; not why a rank wants one. Everything runs on the server's thread.
 
 Invariants:
-* a value is sent from the buffer it was published in, without a copy where the chunk is one run of it and travels as
-  float32;
+* a value is sent from the buffer it was published in, without a copy where the chunk is one run of it and
+  travels as float32;
 * an island that began to fetch a value keeps it (a pin) until all its ranks have it or moved on to a newer one; at most
   `pinned_max` values that are no longer present live for that, beyond it the oldest pin is superseded, but no island is
   superseded more than `SUPERSEDED_MAX` times running on one fragment;
@@ -38,9 +38,8 @@ FETCH_CHUNKS_MAX = 64
 """Largest credit in one Fetch: 64 MiB."""
 
 FETCHES_WAITING_MAX = 256
-"""Fetches of one rank that wait for their turn: what a rank with many fragments may ask for at once, with room to
-spare.
-"""
+"""Fetches of one rank that wait for their turn: what a rank with many fragments may ask for at once, with
+room to spare."""
 
 LINK_PIECES_MAX = 32
 """Pieces of one rank in ZeroMQ's queue: 32 MiB, enough to keep a fast link busy between two turns of the server."""
@@ -52,9 +51,8 @@ PUMP_PIECES_MAX = 64
 """Pieces sent before the server looks at its messages again: control waits some 20 ms at most."""
 
 SUPERSEDED_MAX = 2
-"""Times running that an island may lose its pin of one fragment; then it keeps it, so that a slow island gets
-through.
-"""
+"""Times running that an island may lose its pin of one fragment; then it keeps it, so that a slow
+island gets through."""
 
 PINNED_MAX = 8
 """Values that are no longer present and live for pins, when the settings do not say."""

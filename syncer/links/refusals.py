@@ -4,8 +4,8 @@ With keys, the connection's key says who speaks (`guard`). Without, everybody wh
 and an operator is whoever can read the run folder's admin token. A sender is told why its message is not taken, people
 are told rarely, and all are counted.
 
-Invariant: a flood of bad messages neither fills the log nor, where a socket replays an earlier life, the queue of
-answers.
+Invariant: a flood of bad messages neither fills the log nor, where a socket replays an earlier life, the
+queue of answers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ COMPLAINT_INTERVAL_S = 5.0
 """Least time between two log lines about bad messages: a broken peer must not fill the disk."""
 
 STALE_REPLY_INTERVAL_S = 1.0
-"""Least time between two `Unknown` replies to one connection, which may replay hundreds of chunks of an earlier
-life."""
+"""Least time between two `Unknown` replies to one connection, which may replay hundreds of chunks of
+an earlier life."""
 
 log = logging.getLogger("syncer")
 

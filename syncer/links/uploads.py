@@ -4,8 +4,8 @@ Knows messages, links and buffers; not why an upload was opened. Everything runs
 
 Invariants:
 * no rank may send more than `WINDOW_CHUNKS` beyond what has arrived, and all together no more than
-  `RECEIVING_CHUNKS_MAX` (each rank with credit may always have `WINDOW_CHUNKS_MIN`, so a slow rank cannot starve the
-  others);
+  `RECEIVING_CHUNKS_MAX` (each rank with credit may always have `WINDOW_CHUNKS_MIN`, so a slow rank cannot
+  starve the others);
 * the chunks of a rank arrive in order; a chunk that is damaged or out of order is not written, and asked for again;
 * float32 goes to its place in the flat values at once, every other encoding is kept as it came until it is read;
 * a complete upload never changes, and stays until it is dropped or released.
@@ -120,9 +120,8 @@ class Uploads:
         return EncodedDelta(streams, encoding, tensors, self._buffers)
 
     def chunk(self, link: RankLink, message: Chunk, payload: Buffer, now: float) -> list[Event]:
-        """A chunk came on a rank's own link. One that nobody waits for is ignored: its upload was cancelled
-        meanwhile.
-        """
+        """A chunk came on a rank's own link. One that nobody waits for is ignored: its upload
+        was cancelled meanwhile."""
         upload = self._uploads.get(message.upload)
         rank = upload.ranks.get(link.rank) if upload is not None and upload.generation == link.generation else None
         if upload is None or rank is None or message.index < rank.arrived:

@@ -21,9 +21,8 @@ from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS
 from syncer.numbers.fragment_stream import empty_values
 
 IDLE_BUFFERS_MAX = 8
-"""Idle buffers kept in all: the uploads and the new values of two rounds of two islands. More would only hold
-memory.
-"""
+"""Idle buffers kept in all: the uploads and the new values of two rounds of two islands. More would
+only hold memory."""
 
 SLACK = 1.5
 """A buffer may serve values smaller than itself by this factor: fragments are balanced, hence of nearly one size."""

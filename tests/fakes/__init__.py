@@ -1,2 +1,2 @@
-"""Fake islands: the real Island, Session, links and syncer around a trainer whose every value can be computed by
-hand."""
+"""Fake islands: the real Island, Session, links and syncer around a trainer whose every value can be
+computed by hand."""

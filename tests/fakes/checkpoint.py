@@ -1,6 +1,5 @@
 """Checkpoints of a fake island, in the order in which Megatron writes them: every rank's values, then the file that
-names the newest checkpoint, then (not here) the sync record. A kill in between leaves what it leaves for real.
-"""
+names the newest checkpoint, then (not here) the sync record. A kill in between leaves what it leaves for real."""
 
 from __future__ import annotations
 

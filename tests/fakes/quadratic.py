@@ -33,8 +33,8 @@ def scaled(elements: int, tensors: int = 8) -> tuple[TensorSpec, ...]:
 
 
 def cut(spec: TensorSpec, number: int, rank: int, ranks: int) -> list[Box]:
-    """The boxes of tensor `number` that `rank` of `ranks` owns: by rows, by columns or by flat range, as the number
-    says."""
+    """The boxes of tensor `number` that `rank` of `ranks` owns: by rows, by columns or by flat range, as
+    the number says."""
     share = [spec.elements * r // ranks for r in range(ranks + 1)]
     zeros = tuple(0 for _ in spec.shape)
     if number % 3 == 2 or len(spec.shape) == 1 or spec.shape[number % 3] % ranks:

@@ -64,9 +64,8 @@ SMALL = 1 - BIG
 
 
 def column_cut(layout: Layout, rank: int) -> tuple[Box, ...]:
-    """The boxes of rank 0 or 1 of an island that cuts every matrix by columns, like tensor parallelism; rank 0 has the
-    vectors.
-    """
+    """The boxes of rank 0 or 1 of an island that cuts every matrix by columns, like tensor parallelism; rank 0
+    has the vectors."""
     boxes = []
     for i, spec in enumerate(layout.tensors):
         if len(spec.shape) == 2:

@@ -1,8 +1,8 @@
 """The syncer's run folder as other processes see it: who lives there and where it listens.
 
-Shared by the syncer, which holds the lock while it lives, and by those who look for it. The lock is the kernel's
-(`flock`): it ends with the process, however that ends, and says the truth where a pid in a file would lie after a
-crash.
+Shared by the syncer, which holds the lock while it lives, and by those who look for it. The lock is the
+kernel's (`flock`): it ends with the process, however that ends, and says the truth where a pid in a file would
+lie after a crash.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Every message that travels between an island and the syncer. Frozen Structs, encoded only in `frames.py`.
 
 Directions are two separate unions, so that a message sent the wrong way cannot even be parsed. A message carries no
-tensors:
-bulk payloads travel beside the header in a frame of their own (`Chunk` and `Piece`).
+tensors: bulk payloads travel beside the header in a frame of their own (`Chunk` and `Piece`).
 
 `session` names one life of the syncer process and `generation` one joining of an island; both are random and never
-reused.
-Every message but the first carries both, so that what a socket replays into a later life is told apart.
+reused. Every message but the first carries both, so that what a socket replays into a later life is told apart.
 """
 
 from __future__ import annotations
@@ -103,8 +101,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag=True):
 class PushOffer(msgspec.Struct, frozen=True, tag=True):
     """Rank 0 offers what the island learned on one fragment; already captured on all ranks, not yet uploaded.
 
-    `steps` and `tokens` are counted since the island last installed the fragment; 0 steps is an empty answer without
-    upload.
+    `steps` and `tokens` are counted since the island last installed the fragment; 0 steps is an empty
+    answer without upload.
     """
 
     session: str

@@ -10,8 +10,8 @@ import msgspec
 from swift_diloco.core.layout.tensors import Index, Layout
 
 RANK_BOXES_MAX = 4_000_000
-"""Most boxes one rank may announce: a flat range of a tensor needs a handful, and a rank owns at most TENSORS_MAX
-ranges."""
+"""Most boxes one rank may announce: a flat range of a tensor needs a handful, and a rank owns at
+most TENSORS_MAX ranges."""
 
 
 class Box(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -63,8 +63,8 @@ def flat_range_boxes(shape: Index, begin: int, end: int) -> list[tuple[Index, In
 
 
 def tiling_fault(layout: Layout, boxes: Iterable[Box]) -> str | None:
-    """In words, the first reason why `boxes` do not cover every element of the layout exactly once; None when they
-    do."""
+    """In words, the first reason why `boxes` do not cover every element of the layout exactly once; None
+    when they do."""
     by_tensor: dict[int, list[Box]] = {}
     for box in boxes:
         if fault := box_fault(layout, box):

@@ -11,8 +11,8 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.core.layout.tensors import Layout, is_embedding
 
 FRAGMENTS_AUTO_MAX = 8
-"""Fragments when the user does not say: more would make rounds short of work for small models, fewer would make
-bursts."""
+"""Fragments when the user does not say: more would make rounds short of work for small models, fewer
+would make bursts."""
 
 Fragmenting = Literal["binpack", "strided"]
 
@@ -36,10 +36,8 @@ def plan_fragments(layout: Layout, count: int, fragmenting: Fragmenting) -> Frag
     """Group whole tensors into `count` fragments (0: chosen here, at most FRAGMENTS_AUTO_MAX and one per layer).
 
     `binpack` balances bytes: the largest tensor first, each into the emptiest fragment. `strided` puts layer i into
-    fragment
-    i mod P (the strided pattern of Streaming DiLoCo, arXiv 2501.18512), what comes before the layers into the first
-    and what
-    comes after into the last. Raises `UserError` when there are more fragments than tensors or layers.
+    fragment i mod P (the strided pattern of Streaming DiLoCo, arXiv 2501.18512), what comes before the layers into the
+    first and what comes after into the last. Raises `UserError` when there are more fragments than tensors or layers.
     """
     layers = sorted({n for n in (layer_of(spec.name) for spec in layout.tensors) if n is not None})
     units = len(layers) if fragmenting == "strided" else len(layout.tensors)

@@ -1,15 +1,13 @@
-"""The global layout: which tensors the model has, how they are grouped into fragments, and which boxes of them a rank
-owns.
+"""The global layout: which tensors the model has, how they are grouped into fragments, and which boxes of them
+a rank owns.
 
 Everything here is geometry on plain integers: no arrays, no bytes, no trainer. The same functions serve the islands
-(which
-boxes do I own) and the syncer (do the boxes of an island tile the model exactly once).
+(which boxes do I own) and the syncer (do the boxes of an island tile the model exactly once).
 
 Invariants:
 * the fingerprint depends on names, shapes and merge rules alone, never on how an island cuts the model over its ranks;
 * the boxes of one rank are kept in canonical order (tensor index, then start), and a rank's *stream* of a fragment is
-the
-  row-major elements of its boxes of that fragment, one after the other in that order;
+  the row-major elements of its boxes of that fragment, one after the other in that order;
 * the flat FP32 values of a fragment are its tensors, whole and row-major, in layout order.
 """
 
@@ -26,8 +24,8 @@ import xxhash
 from swift_diloco.core.errors import PeerError, UserError
 
 TENSORS_MAX = 1_000_000
-"""Most tensors in one layout: ten times the largest mixture-of-experts model known, and a Hello that still fits its
-limit."""
+"""Most tensors in one layout: ten times the largest mixture-of-experts model known, and a Hello that still
+fits its limit."""
 
 DIMENSIONS_MAX = 8
 """Most dimensions of a tensor; Megatron's own never have more than 4."""
@@ -38,8 +36,8 @@ Index = Annotated[tuple[int, ...], msgspec.Meta(max_length=DIMENSIONS_MAX)]
 
 
 class TensorSpec(msgspec.Struct, frozen=True, array_like=True):
-    """One global tensor: its name in Megatron's distributed checkpoint, its global shape (elements) and its merge
-    rule."""
+    """One global tensor: its name in Megatron's distributed checkpoint, its global shape (elements) and
+    its merge rule."""
 
     name: str
     shape: Index
@@ -139,6 +137,6 @@ def is_output_head(name: str) -> bool:
 
 
 def merge_rule_of(name: str) -> MergeRuleName:
-    """`avg` for embeddings and the output head, whose rows are touched by few tokens each; `rda` for everything
-    else."""
+    """`avg` for embeddings and the output head, whose rows are touched by few tokens each; `rda`
+    for everything else."""
     return "avg" if is_embedding(name) or is_output_head(name) else "rda"

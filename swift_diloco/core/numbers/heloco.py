@@ -7,10 +7,10 @@ conf = |g| / (|g| + momentum_weight·|m|):
     c < 0                g − β·c·|g|·m/|m|,                β = min(shrink·(−c)·conf, shrink_max)
     0 ≤ c < keep_above   |g|·ũ/|ũ|,  ũ = (1−λ)·g/|g| + λ·m/|m|,  λ = min(turn·(1−c)·conf, 1)
 
-An update that runs against the momentum loses part of what does, one that is nearly across is turned towards it and
-keeps
-its length. Each case is a·g + b·m with two numbers per island and tensor. Lengths and cosines are taken in float64 in a
-fixed block order; the correction is elementwise float32, so the bits depend on neither arrival order nor threads.
+An update that runs against the momentum loses part of what does, one that is nearly across is turned towards it
+and keeps its length. Each case is a·g + b·m with two numbers per island and tensor. Lengths and cosines are taken
+in float64 in a fixed block order; the correction is elementwise float32, so the bits depend on neither arrival
+order nor threads.
 
 Knows arrays only. Without momentum (the first outer step of a fragment) nothing is corrected.
 """

@@ -36,8 +36,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 SUM_LANES = 1024
-"""Elements worked on at once, and lanes of a sum. 8 KiB of float64: a block and its sums stay in the first-level
-cache."""
+"""Elements worked on at once, and lanes of a sum. 8 KiB of float64: a block and its sums stay in
+the first-level cache."""
 
 STEP_BLOCK = 32 * SUM_LANES
 """Elements of a merge and step between two changes of the arrays that are read: short turns over eight streams leave
@@ -54,8 +54,8 @@ INFINITY_BITS = 0x7F80_0000
 
 _INFINITY = np.uint32(INFINITY_BITS)
 _ROUND_LOG = 0x0080_0000 - 0x0035_04F4
-"""Added to the bits of r, it carries into the exponent exactly when the mantissa of r is above sqrt(2): log2 to
-nearest."""
+"""Added to the bits of r, it carries into the exponent exactly when the mantissa of r is above sqrt(2):
+log2 to nearest."""
 
 
 def _kernel(function: AnyFunction) -> AnyFunction:
@@ -343,8 +343,8 @@ def int8_decode(scales: F32, codes: U8, out: F32) -> None:
 
 @_kernel
 def q4_encode(values: F32, scales: F32, codes: U8) -> None:
-    """Per block: scale = largest magnitude, level = log2(|value| / scale) to nearest + 7, below 1 it is 0; [blocks,
-    128]."""
+    """Per block: scale = largest magnitude, level = log2(|value| / scale) to nearest + 7, below 1 it is
+    0; [blocks, 128]."""
     ratios = np.empty(QUANT_BLOCK, np.float32)
     bits = ratios.view(np.int32)
     nibbles = np.empty(QUANT_BLOCK, np.uint8)

@@ -99,8 +99,8 @@ class Contribution:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """What is the same for every outer step of one fragment: its tensors in order, the optimizer, how deltas
-    travelled."""
+    """What is the same for every outer step of one fragment: its tensors in order, the optimizer,
+    how deltas travelled."""
 
     slots: tuple[TensorSlot, ...]
     outer: OuterSettings
@@ -293,8 +293,8 @@ class _Table:
         return cls(kept, kernels.readonly(addresses), kernels.readonly(shares), total)
 
     def outcome(self, finite: bool) -> MergeOutcome:
-        """Any number that is not finite in a delta shows in the sum, so the deltas are searched only when the sum is
-        not."""
+        """Any number that is not finite in a delta shows in the sum, so the deltas are searched only when the
+        sum is not."""
         if finite:
             return MergeOutcome(True, (), self.total_weight)
         offenders = sorted({c.island_id for c in self.contributions if not is_finite(c.delta)})

@@ -24,8 +24,8 @@ from swift_diloco.core.numbers import kernels
 Result = TypeVar("Result")
 
 RANGE_ELEMENTS = 1 << 20
-"""Elements that one thread takes at once. Also the range of a partial sum, so changing it changes the last bits of
-norms."""
+"""Elements that one thread takes at once. Also the range of a partial sum, so changing it changes the last
+bits of norms."""
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ remembers) and the redial of a running island. The session asks; the shell downl
 The tables in one rule, for the first value of a fragment that is seen after a Welcome:
 
 * the anchor is *same*: nothing is written; where the anchor's values are unknown (a record without saved anchors) they
-are
-  downloaded, and only become the anchor;
-* a delta from the anchor is held by the syncer: it may be in the value already, so local progress is not carried onto
-it;
+  are downloaded, and only become the anchor;
+* a delta from the anchor is held by the syncer: it may be in the value already, so local progress is not
+  carried onto it;
 * else, where the anchor's values are known, local progress is shifted onto the new value;
 * else the value overwrites the local ones.
 

@@ -1,9 +1,8 @@
 """Which pulls are open, and what this island answers them with. Pure; part of the session.
 
 A pull is answered at a boundary, once the fragment's anchor is not spent, at least H successful steps were counted
-since its
-install (waived once the island is done), and no newer value of it waits to be installed: a pull may overtake the
-publication it depends on. Invariant: one open pull per fragment, one unsettled push per anchor.
+since its install (waived once the island is done), and no newer value of it waits to be installed: a pull may overtake
+the publication it depends on. Invariant: one open pull per fragment, one unsettled push per anchor.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """The island's brain: when to dial, install, push, pause and finish.
 
 A pure state machine: every rank of an island runs the same `Session` on the same events (what rank 0's control link
-heard,
-rank 0's clock, and facts the ranks agreed on), so all ranks come to the same effects at the same step boundary. It
-holds
-names, versions and counters, never tensors, and knows neither sockets nor the trainer.
+heard, rank 0's clock, and facts the ranks agreed on), so all ranks come to the same effects at the same step boundary.
+It holds names, versions and counters, never tensors, and knows neither sockets nor the trainer.
 
-At a boundary the shell feeds, in this order (design rule "boundary order"): `StepEnded`, what was heard,
-`BoundaryReached`.
+At a boundary the shell feeds, in this order (design rule "boundary order"): `StepEnded`, what
+was heard, `BoundaryReached`.
 
 Invariants (`validate`): one unsettled push per fragment; a pull is answered only from an anchor that is not spent and
-not
-about to be replaced; once finished, nothing is offered.
+not about to be replaced; once finished, nothing is offered.
 """
 
 from __future__ import annotations

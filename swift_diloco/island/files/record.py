@@ -1,8 +1,7 @@
 """Reading and writing the sync record as one island: collective over its ranks, and what cannot be used is told once.
 
 The record is rank 0's; each rank has its own anchors. All ranks come to the same result: if one rank's anchors cannot
-be
-used, none are.
+be used, none are.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """The sync record beside a trainer checkpoint: which global values the model stood on, and what was done since.
 
 `diloco_record.json` is written last and atomically, so a checkpoint either has a whole record or none (a cold start).
-With
-`save_anchors` each rank's anchor values lie beside it in safetensors files, keyed by tensor name and box, so that an
-island
-with another parallel layout can read them. Every file is checked by size and checksum when read; nothing is unpickled.
+With `save_anchors` each rank's anchor values lie beside it in safetensors files, keyed by tensor name and box, so
+that an island with another parallel layout can read them. Every file is checked by size and checksum when read;
+nothing is unpickled.
 
 Knows no session and no trainer. A record that cannot be used is an `UnusableRecord` whose text says why; the caller
-treats it
-as none and tells so.
+treats it as none and tells so.
 """
 
 from __future__ import annotations

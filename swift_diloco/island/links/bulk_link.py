@@ -181,8 +181,8 @@ class BulkLink(Dealer):
                 self._shared.staged.setdefault(name.fragment, found)
 
     def take(self, name: ValueName) -> Values:
-        """The reserved values, now the caller's; give them back to the buffers when done. Empty where the rank owns
-        nothing."""
+        """The reserved values, now the caller's; give them back to the buffers when done. Empty where the
+        rank owns nothing."""
         if self._owns_nothing_of(name.fragment):
             return np.empty(0, dtype=np.float32)
         with self._shared.lock:
@@ -298,8 +298,8 @@ class BulkLink(Dealer):
             self._want(name)
 
     def _want(self, name: ValueName) -> None:
-        """A value was published: fetch it unless it is held, staged, or owned by nobody here; it replaces an older
-        one."""
+        """A value was published: fetch it unless it is held, staged, or owned by nobody here; it replaces
+        an older one."""
         assert self._pieces is not None
         if self._held.get(name.fragment) == name or (self._has_initial and name.version == 0):
             return

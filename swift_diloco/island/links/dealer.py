@@ -28,8 +28,8 @@ POLL_MS = 200
 """Longest sleep of a link's thread; timers (heartbeats) are this exact."""
 
 QUEUE_MESSAGES_MAX = 4096
-"""Most messages waiting in one direction of a link; more means that nobody reads, and the oldest generation is given
-up."""
+"""Most messages waiting in one direction of a link; more means that nobody reads, and the oldest generation
+is given up."""
 
 CLOSE_S = 5.0
 """How long closing waits for the thread and for what is still to be sent."""
@@ -227,8 +227,8 @@ class Dealer:
         return True
 
     def _send_bulk(self, message: Chunk, payload: frames.Buffer) -> zmq.MessageTracker | None:
-        """The same without copying the payload, which must not change until the tracker is done; None when it was not
-        sent."""
+        """The same without copying the payload, which must not change until the tracker is done; None when it
+        was not sent."""
         try:
             parts = frames.encode(message, payload)
             return self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False, track=True)

@@ -1,9 +1,8 @@
 """Host memory for values on their way: float32 buffers that are reused, pinned where a CUDA device will copy to or
 from them.
 
-Buffers are numpy views (for ZeroMQ and the codec) of torch tensors (for the device copies); `tensor_of` gives the
-other view
-without a copy. Not shared between processes.
+Buffers are numpy views (for ZeroMQ and the codec) of torch tensors (for the device copies); `tensor_of` gives the other
+view without a copy. Not shared between processes.
 """
 
 from __future__ import annotations

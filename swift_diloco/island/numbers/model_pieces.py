@@ -1,7 +1,7 @@
 """What an island needs of its trainer: the FP32 values this rank owns, and a way for its ranks to agree.
 
-Two protocols. A trainer (Megatron, transformers, a test's quadratic) implements them; the island knows nothing else of
-it.
+Two protocols. A trainer (Megatron, transformers, a test's quadratic) implements them; the island knows nothing
+else of it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from swift_diloco.core.layout.tensors import Layout, TensorSpec
 class ModelPieces(Protocol):
     """The FP32 values of the model that this rank owns, read and written in the order of its streams.
 
-    Life: `specs` on every rank, gathered to one layout; `boxes` of that layout; `bind` once the fragments are known;
-    then
-    `read` and `write` at step boundaries. Every global element is owned by exactly one rank; a rank may own nothing.
+    Life: `specs` on every rank, gathered to one layout; `boxes` of that layout; `bind` once the fragments are
+    known; then `read` and `write` at step boundaries. Every global element is owned by exactly one rank; a rank
+    may own nothing.
     """
 
     def specs(self) -> Sequence[TensorSpec]:
@@ -33,21 +33,20 @@ class ModelPieces(Protocol):
         ...
 
     def bind(self, pieces: PieceMap) -> None:
-        """Learn the fragments. Called once before `read` and `write`, and again when the syncer assigns other
-        fragments."""
+        """Learn the fragments. Called once before `read` and `write`, and again when the syncer
+        assigns other fragments."""
         ...
 
     def read(self, fragment: int, out: torch.Tensor) -> None:
-        """Copy the present FP32 values of the rank's stream of `fragment` into `out` (f32, CPU,
-        `pieces.elements(fragment)`)."""
+        """Copy the present FP32 values of the rank's stream of `fragment` into `out`
+        (f32, CPU, `pieces.elements(fragment)`)."""
         ...
 
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
-        """Install new values (fragment -> f32 CPU stream): FP32 master and low-precision copy together, on owner and
-        replicas.
+        """Install new values (fragment -> f32 CPU stream): FP32 master and low-precision copy together, on
+        owner and replicas.
 
         Collective: every rank of the island calls it at the same boundary for the same fragments, with empty streams
-        where it
-        owns nothing.
+        where it owns nothing.
         """
         ...

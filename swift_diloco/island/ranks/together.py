@@ -1,8 +1,8 @@
-"""Failing together: what goes wrong on one rank of an island must stop all of them, with the reason, and never hang
-them.
+"""Failing together: what goes wrong on one rank of an island must stop all of them, with the reason, and
+never hang them.
 
-Knows the ranks only. Use it around work that has no collective inside; inside collectives the ranks fail with the
-group.
+Knows the ranks only. Use it around work that has no collective inside; inside collectives the ranks fail
+with the group.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 
 def all_or_none(group: RankGroup, work: Callable[[], T]) -> T:
-    """The result of `work`, if it succeeded on every rank; else an error on every rank, in the words of the first that
-    failed.
+    """The result of `work`, if it succeeded on every rank; else an error on every rank, in the words of the
+    first that failed.
 
     A user's mistake stays one (`UserError`). A rank that failed itself raises its own error if it is not one of ours,
     so that its traceback is kept. Collective.

@@ -36,8 +36,8 @@ INTERRUPTIONS = 20_000
 """Interruptions of the long run: goodput is then known to half a percent."""
 
 CLOCK_S = 1e-6
-"""How far two ways to add up the same time may differ: an island looks at its trace so much later than its clock says.
-"""
+"""How far two ways to add up the same time may differ: an island looks at its trace so much later than
+its clock says."""
 
 ROUNDING = 1e-9
 """Share of a step by which the end of a whole number of steps may be missed."""

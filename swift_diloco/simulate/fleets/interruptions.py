@@ -1,5 +1,5 @@
-"""When an island is interrupted, how long that stops it, and how many of its chips are there: a Poisson process from a
-seed.
+"""When an island is interrupted, how long that stops it, and how many of its chips are there: a Poisson process
+from a seed.
 
 Knows nothing of training. An interruption during a stop is dealt with by that stop; its chips are gone all the same.
 Invariant: stops do not overlap, and the same seed and island give the same trace whoever asks for it.

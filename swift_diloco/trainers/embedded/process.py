@@ -102,9 +102,8 @@ def start_or_find(
 
 
 def stop(run_dir: Path, within_s: float = STOP_S) -> bool:
-    """Have the run folder's syncer end, if one lives there: asked to stop, then told to end at once. Whether it
-    ended.
-    """
+    """Have the run folder's syncer end, if one lives there: asked to stop, then told to end at once.
+    Whether it ended."""
     run_dir = run_dir.absolute()
     for _ in range(2):
         pid = living_pid(run_dir)

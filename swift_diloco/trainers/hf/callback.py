@@ -107,8 +107,7 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
 
     def _end_without_a_step(self, control: Any) -> None:
         """The job was resumed at its last step, or met the end of the run. A trainer that goes on trains one more step,
-        so what is left is done here and the process ends well.
-        """
+        so what is left is done here and the process ends well."""
         self._end(control)
         if _saves(self.args):
             self._save_now()

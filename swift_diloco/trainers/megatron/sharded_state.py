@@ -1,10 +1,10 @@
-"""The global tensors of a Megatron model, from the model's own sharded state dict (`sharded_state_dict` of megatron-
-core).
+"""The global tensors of a Megatron model, from the model's own sharded state dict (`sharded_state_dict`
+of megatron-core).
 
-Megatron describes there, for its distributed checkpoints, which box of which global tensor each local tensor is. With
-`singleton_local_shards` the keys come per layer under their global layer number, and the two halves of a fused SwiGLU
-come apart, so the names and shapes depend on the model alone. This module turns that into parts (`parts.py`) of the
-parameters.
+Megatron describes there, for its distributed checkpoints, which box of which global tensor each local tensor is.
+With `singleton_local_shards` the keys come per layer under their global layer number, and the two halves of a fused
+SwiGLU come apart, so the names and shapes depend on the model alone. This module turns that into parts (`parts.py`)
+of the parameters.
 
 Only trainable parameters are in the layout. What else the state dict exports must not change while training: frozen
 parameters and integer tables do not; a floating-point buffer may (the bias of a mixture-of-experts router) and is

@@ -1,7 +1,7 @@
 """Which of ms-swift's Megatron jobs can be islands by now. Everything else is refused by name before anything starts.
 
-Each line is a promise not made yet: what cannot be mapped to the global layout, counted or installed exactly must not
-train.
+Each line is a promise not made yet: what cannot be mapped to the global layout, counted or installed exactly
+must not train.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """How a run ends: the last rounds, the final cut and the islands' last saves; or a graceful stop before that.
 
 Knows nothing of how rounds gather. The last rounds are the P outer steps launched after every member was done: each
-fragment gets exactly one. A member that is not done (a restarted island) takes that back until the final cut is out.
-A resumed run waits for the islands of its former life to dial again: they may have learned what only they hold. Its
-first rounds wait a moment, too: what all learned during the outage is to be averaged, not added up one by one as they
-return.
+fragment gets exactly one. A member that is not done (a restarted island) takes that back until the final cut is out. A
+resumed run waits for the islands of its former life to dial again: they may have learned what only they hold. Its first
+rounds wait a moment, too: what all learned during the outage is to be averaged, not added up one by one as they return.
 """
 
 from __future__ import annotations

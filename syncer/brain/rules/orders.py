@@ -38,8 +38,8 @@ class Refusal(Exception):
 
 
 class Admin:
-    """`changed` is called after settings changed, `kick` ends an island's membership, `stop` begins the graceful
-    stop."""
+    """`changed` is called after settings changed, `kick` ends an island's membership, `stop` begins
+    the graceful stop."""
 
     def __init__(
         self,

@@ -19,8 +19,7 @@ from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 
 GOLDEN = Path(__file__).parent / "golden_frames.json"
 """Hex of the header of each message below. A change of these bytes needs another WIRE_VERSION, or a new field with
-a default that an older peer does not miss.
-"""
+a default that an older peer does not miss."""
 
 VALUE = m.ValueName(1, 2, "d1")
 LAYOUT = make_layout([TensorSpec("a.weight", (2, 3), "rda"), TensorSpec("embedding.weight", (4,), "avg")])

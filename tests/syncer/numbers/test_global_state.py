@@ -110,9 +110,8 @@ def test_stale_push_carries_only_its_own_progress() -> None:
 
 
 def test_rule_of_the_tensor_is_used_unless_everything_is_averaged() -> None:
-    """Two orthogonal deltas of length 3 and 4 in the rda tensor: the mean length 3.5 stays, or the mean of the
-    vectors.
-    """
+    """Two orthogonal deltas of length 3 and 4 in the rda tensor: the mean length 3.5 stays, or the mean
+    of the vectors."""
     deltas = f32(3, 0, 0, 0, 0, 0), f32(0, 4, 0, 0, 0, 0)
     zeros = f32(0, 0, 0, 0, 0, 0), f32(0, 0, 0, 0)
     state = state_of(OuterSettings(1.0), *zeros)

@@ -99,13 +99,13 @@ def timed_job() -> None:
 def step_cost() -> Line:
     """Milliseconds that our hooks take in a step in which nothing is synced."""
     from tests.e2e.harness import SyncerProcess
-    from tests.hf.jobs import LONE, Job
-    from tests.trainer.forkserver import ForkServer
-    from tests.trainer.tiny import TinyProject
+    from tests.forkserver.forkserver import ForkServer
+    from tests.forkserver.tiny import TinyProject
+    from tests.trainers.hf.jobs import LONE, Job
 
     with tempfile.TemporaryDirectory() as name, ForkServer(Path(name) / "server", family="swift") as server:
         folder = Path(name)
-        server.call("tests.trainer.tiny:build_from_command_line", [str(folder)]).check()
+        server.call("tests.forkserver.tiny:build_from_command_line", [str(folder)]).check()
         flags = {"max_steps": STEPS, "save_steps": STEPS, "logging_steps": 50}
         with SyncerProcess(folder / "run", "--sync-every-steps", str(10 * STEPS)) as syncer:
             words = Job(TinyProject(folder), folder / "out", flags, plugin=False).words()

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.cpu.test_parity import LOSS_TOLERANCE, NORM_TOLERANCE
-from tests.trainer.forkserver import ForkServer
-from tests.trainer.logs import StepLog, grad_norms, losses, read_steps
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer
+from tests.forkserver.logs import StepLog, grad_norms, losses, read_steps
+from tests.forkserver.tiny import TinyProject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -31,7 +31,7 @@ LAYOUTS: dict[str, tuple[int, dict[str, object]]] = {
 @pytest.fixture(scope="module")
 def project(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> TinyProject:
     folder = tmp_path_factory.mktemp("tiny_experts")
-    fork_server.call("tests.trainer.tiny:build_from_command_line", [str(folder), "qwen3_moe"]).check()
+    fork_server.call("tests.forkserver.tiny:build_from_command_line", [str(folder), "qwen3_moe"]).check()
     return TinyProject(folder, "qwen3_moe")
 
 

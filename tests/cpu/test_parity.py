@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from tests.trainer.forkserver import SERVER_ENVIRONMENT, ForkServer, cache_environment
-from tests.trainer.logs import StepLog, grad_norms, losses, read_steps
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import SERVER_ENVIRONMENT, ForkServer, cache_environment
+from tests.forkserver.logs import StepLog, grad_norms, losses, read_steps
+from tests.forkserver.tiny import TinyProject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

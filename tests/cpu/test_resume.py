@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.forkserver import ForkServer
-from tests.trainer.logs import StepLog, losses, read_steps
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer
+from tests.forkserver.logs import StepLog, losses, read_steps
+from tests.forkserver.tiny import TinyProject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

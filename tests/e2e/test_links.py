@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
-from tests.e2e.test_restarts import check_no_anchor_merged_twice
+from tests.e2e.test_island_restarts import check_no_anchor_merged_twice
 from tests.fakes.proxy import DOWN, UP, Proxy
 from tests.fakes.trial import Gate, Trial, wait_until
 

@@ -22,10 +22,10 @@ from swift_diloco.core.layout.tensors import TensorSpec
 from swift_diloco.island.files.record_files import RECORD_FILE
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.fakes.trial import Gate, Trial, wait_until
-from tests.megatron.values import assemble
-from tests.trainer.forkserver import ForkServer, RunningJob
-from tests.trainer.logs import read_steps
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer, RunningJob
+from tests.forkserver.logs import read_steps
+from tests.forkserver.tiny import TinyProject
+from tests.trainers.megatron.values import assemble
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -83,7 +83,7 @@ class Site:
             "YETO_DILOCO_SYNCER": address, "YETO_DILOCO_SAVE_ANCHORS": "1", "YETO_DILOCO_HEARTBEAT_S": "1",
             "PROBED_VANISHES": vanishes,
         }  # fmt: skip
-        job = self.server.start(argv, ranks, entry="tests.megatron.probed:main", env=environment)
+        job = self.server.start(argv, ranks, entry="tests.trainers.megatron.callback_probe:main", env=environment)
         return Life(folder, ranks, job)
 
     def live(self, name: str, address: str, vanishes: str, ranks: int = 1, **flags: Any) -> Life:

@@ -1,5 +1,5 @@
 """The shared fixtures of tests with the real trainer."""
 
-from tests.trainer.fixtures import fork_server, tiny_project
+from tests.forkserver.fixtures import fork_server, tiny_project
 
 __all__ = ["fork_server", "tiny_project"]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.trainer.forkserver import ForkServer
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer
+from tests.forkserver.tiny import TinyProject
 
 __all__ = ["fork_server", "tiny_project"]
 
@@ -30,6 +30,6 @@ def tiny_project(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFacto
     """The tiny model and its data; read only."""
     if not _projects:
         folder = tmp_path_factory.mktemp("tiny")
-        fork_server.call("tests.trainer.tiny:build_from_command_line", [str(folder)]).check()
+        fork_server.call("tests.forkserver.tiny:build_from_command_line", [str(folder)]).check()
         _projects.append(TinyProject(folder))
     return _projects[0]

@@ -243,7 +243,7 @@ class ForkServer:
         environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
         with theirs, self._server_log().open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.trainer.forkserver_process", str(theirs.fileno()), self.family],
+                [sys.executable, "-m", "tests.forkserver.forkserver_process", str(theirs.fileno()), self.family],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
                 cwd=self.folder,
             )  # fmt: skip

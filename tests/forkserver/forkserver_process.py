@@ -1,9 +1,9 @@
 """The process behind ForkServer: imports the trainer once, then forks one process per rank for each job.
 
-Run as `python -m tests.trainer.forkserver_process FD FAMILY`; FD is a socket to the client with one JSON object a line,
-FAMILY the ms-swift command whose trainer is imported (`megatron` or `swift`). Requests: {"op": "start", "job", "entry",
-"argv", "cwd", "logs", "ranks": [environment, ...]}, {"op": "kill", "job", "rank", "signal"}. Events: {"event":
-"ready"}, {"event": "started", "job", "pids"}, {"event": "exited", "job", "rank", "returncode"}.
+Run as `python -m tests.forkserver.forkserver_process FD FAMILY`; FD is a socket to the client with one JSON object a
+line, FAMILY the ms-swift command whose trainer is imported (`megatron` or `swift`). Requests: {"op": "start", "job",
+"entry", "argv", "cwd", "logs", "ranks": [environment, ...]}, {"op": "kill", "job", "rank", "signal"}. Events:
+{"event": "ready"}, {"event": "started", "job", "pids"}, {"event": "exited", "job", "rank", "returncode"}.
 Invariants: it has one thread whenever it forks; every rank leads its own session, so that a kill reaches its helpers;
 when the client is gone, it kills what is left and ends.
 """

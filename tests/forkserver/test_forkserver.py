@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.forkserver import ForkServer, RunningJob, free_port, rank_environment
-from tests.trainer.logs import read_steps
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer, RunningJob, free_port, rank_environment
+from tests.forkserver.logs import read_steps
+from tests.forkserver.tiny import TinyProject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-TASKS = "tests.trainer.tasks"
+TASKS = "tests.forkserver.tasks"
 
 
 def wait_for_text(job: RunningJob, text: str, rank: int = 0) -> None:

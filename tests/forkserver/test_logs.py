@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.logs import StepLog, grad_norms, losses, read_steps
+from tests.forkserver.logs import StepLog, grad_norms, losses, read_steps
 
 
 def write_log(folder: Path, *lines: dict[str, object]) -> None:

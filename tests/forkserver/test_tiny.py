@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.tiny import TinyProject
 
 
 def test_overrides_replace_add_and_remove_flags() -> None:

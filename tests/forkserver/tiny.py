@@ -63,7 +63,7 @@ def build(folder: Path, model_type: str = "qwen3") -> TinyProject:
 
 
 def build_from_command_line() -> None:
-    """For the fork server: `tests.trainer.tiny:build_from_command_line FOLDER [MODEL_TYPE]`."""
+    """For the fork server: `tests.forkserver.tiny:build_from_command_line FOLDER [MODEL_TYPE]`."""
     build(Path(sys.argv[1]), *sys.argv[2:])
 
 

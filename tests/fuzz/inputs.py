@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from swift_diloco.core.formats import frames
-from tests.core.test_frames import FROM_ISLAND, FROM_SYNCER, payload_of
+from tests.core.formats.test_frames import FROM_ISLAND, FROM_SYNCER, payload_of
 
 Frames = list[bytes]
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from swift_diloco.launch.plugins import installed_plugins
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.tiny import TinyProject
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,7 +44,7 @@ runpy.run_path(find_spec("swift.cli._megatron.sft").origin, run_name="__main__")
 def project(tmp_path_factory: pytest.TempPathFactory) -> TinyProject:
     """A tiny model and its data, made in another process: transformers warns when it is imported here."""
     folder = tmp_path_factory.mktemp("tiny")
-    code = "import pathlib, sys; from tests.trainer.tiny import build; build(pathlib.Path(sys.argv[1]))"
+    code = "import pathlib, sys; from tests.forkserver.tiny import build; build(pathlib.Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", code, folder], check=True, capture_output=True, cwd=ROOT)
     return TinyProject(folder)
 

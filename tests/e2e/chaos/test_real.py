@@ -20,9 +20,9 @@ from tests.e2e.chaos.checks import standing
 from tests.e2e.chaos.processes import SyncerHost
 from tests.e2e.chaos.scenario import Scenario
 from tests.e2e.harness import check_tape
-from tests.trainer.forkserver import ForkServer, RunningJob
-from tests.trainer.logs import read_steps
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer, RunningJob
+from tests.forkserver.logs import read_steps
+from tests.forkserver.tiny import TinyProject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

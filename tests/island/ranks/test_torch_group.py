@@ -10,7 +10,7 @@ import pytest
 from swift_diloco.core.errors import DilocoError, InternalError, UserError
 from swift_diloco.island.ranks.together import all_or_none
 from swift_diloco.island.ranks.torch_group import TorchGroup
-from tests.megatron.ranks import run_ranks
+from tests.trainers.megatron.ranks import run_ranks
 
 pytestmark = pytest.mark.net
 

@@ -1,4 +1,5 @@
-"""`python -m tests.sim --seeds N --first S` runs N worlds with faults; with `--seeds 1` one, whose story is printed."""
+"""`python -m tests.simulate.seeds --seeds N --first S` runs N worlds with faults; with `--seeds 1` one, whose story is
+printed."""
 
 import sys
 
@@ -9,4 +10,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
     except DilocoError as error:
-        exit_with(error, "tests.sim")
+        exit_with(error, "tests.simulate.seeds")

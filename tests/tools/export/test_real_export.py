@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from tests.e2e.harness import FAST, SyncerProcess
-from tests.hf.jobs import Job, run_islands
-from tests.trainer.forkserver import SERVER_ENVIRONMENT, ForkServer
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import SERVER_ENVIRONMENT, ForkServer
+from tests.forkserver.tiny import TinyProject
+from tests.trainers.hf.jobs import Job, run_islands
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from swift_diloco import cli
 from swift_diloco.island.files.record_files import RECORD_FILE
-from tests.test_resume import LAYOUT, save
+from tests.island.files.test_record import LAYOUT, save
 
 
 @pytest.fixture

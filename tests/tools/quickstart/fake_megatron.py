@@ -13,7 +13,7 @@ from pathlib import Path
 from safetensors.numpy import save_file
 
 from swift_diloco.core.files import run_folder as lock
-from tests.quickstart import samples
+from tests.tools.quickstart import samples
 
 POLL_S = 0.02
 LIVES_S = 120

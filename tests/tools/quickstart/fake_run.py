@@ -36,7 +36,7 @@ def held_out_loss(folder: Path, pairs: object) -> float:
 def megatron(folder: Path) -> Path:
     """An executable that runs the fake trainer."""
     program = folder / "megatron"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.quickstart.fake_megatron "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.tools.quickstart.fake_megatron "$@"\n')
     program.chmod(0o755)
     return program
 

@@ -9,7 +9,7 @@ from swift_diloco.tools.quickstart import cli, run
 from swift_diloco.tools.quickstart.errors import QuickstartError
 from swift_diloco.tools.quickstart.result.figures import parse_tape
 from swift_diloco.tools.quickstart.result.report import Report, build_report
-from tests.quickstart import samples
+from tests.tools.quickstart import samples
 
 
 def report(**changes: object) -> Report:

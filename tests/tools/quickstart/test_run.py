@@ -59,7 +59,7 @@ class Starter:
         self.process: Process | None = None
 
     def __call__(self, *words: str, **variables: str) -> Process:
-        argv = [sys.executable, "-m", "tests.quickstart.fake_run", str(self._tmp_path), "--out", str(self.out)]
+        argv = [sys.executable, "-m", "tests.tools.quickstart.fake_run", str(self._tmp_path), "--out", str(self.out)]
         self.process = subprocess.Popen(
             [*argv, "--steps", "30", *words],
             env={**self._environment, **variables},

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.trainer.forkserver import ForkServer
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer
+from tests.forkserver.tiny import TinyProject
 
 
 @pytest.fixture(scope="session")
@@ -19,5 +19,5 @@ def swift_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServe
 def project(swift_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> TinyProject:
     """The tiny model and its data; read only."""
     folder = tmp_path_factory.mktemp("tiny")
-    swift_server.call("tests.trainer.tiny:build_from_command_line", [str(folder)]).check()
+    swift_server.call("tests.forkserver.tiny:build_from_command_line", [str(folder)]).check()
     return TinyProject(folder)

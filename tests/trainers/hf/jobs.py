@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from tests.e2e.harness import SyncerProcess
-from tests.trainer.forkserver import ForkServer, RunningJob
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer, RunningJob
+from tests.forkserver.tiny import TinyProject
 
 LONE: Mapping[str, str] = {"RANK": "-1", "LOCAL_RANK": "-1"}
 """What tells ms-swift and accelerate that the process was not started by torchrun."""

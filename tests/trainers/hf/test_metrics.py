@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from swift_diloco.trainers.hf.metrics import report_to
-from tests.hf.test_work import Ranks
+from tests.trainers.hf.test_step_work import Ranks
 
 METRICS = {"outer_step": 3.0, "blocked_s": 0.5, "pushed_bytes": 10.0, "fetched_bytes": 20.0}
 

@@ -14,7 +14,7 @@ from swift_diloco.core.layout.tensors import Layout, make_layout
 from swift_diloco.island.ranks.torch_group import LoneRank, ranks_of_this_job
 from swift_diloco.trainers.hf import pieces as pieces_module
 from swift_diloco.trainers.hf.pieces import HfPieces, buckets, trained_parameters
-from tests.megatron.ranks import run_ranks
+from tests.trainers.megatron.ranks import run_ranks
 
 
 def model(dtype: torch.dtype = torch.float32) -> torch.nn.Sequential:

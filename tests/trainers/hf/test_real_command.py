@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from swift_diloco.launch.plugins import installed_plugins
-from tests.hf.jobs import Job
-from tests.trainer.forkserver import free_port
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import free_port
+from tests.forkserver.tiny import TinyProject
+from tests.trainers.hf.jobs import Job
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,10 +13,10 @@ import pytest
 from swift_diloco.tools.admin import cli as admin
 from swift_diloco.tools.audit.auditing import audit
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
-from tests.hf.jobs import Job, logged, run_islands, weights
-from tests.hf.test_real_islands import PAIR, wait_for_record
-from tests.trainer.forkserver import ForkServer, free_port
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer, free_port
+from tests.forkserver.tiny import TinyProject
+from tests.trainers.hf.jobs import Job, logged, run_islands, weights
+from tests.trainers.hf.test_real_islands import PAIR, wait_for_record
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

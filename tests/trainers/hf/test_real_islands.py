@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
-from tests.hf.jobs import Job, arrays, logged, run_islands, weights
-from tests.trainer.forkserver import ForkServer
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer
+from tests.forkserver.tiny import TinyProject
+from tests.trainers.hf.jobs import Job, arrays, logged, run_islands, weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -1,9 +1,9 @@
 """The real callback inside the real trainer, which writes down what the island's values are at each moment.
 
-Run in the fork server: `tests.megatron.probed:main FOLDER ARGV…`. Moments: `loaded` (before the island starts),
-`started`, `saved-N`. Each rank writes the values of its boxes to `MOMENT-RANK.npz`, those of its anchors to
-`MOMENT-anchors-RANK.npz`, and facts to `MOMENT-RANK.json`; rank 0 the layout to `layout.json`; every rank the learning
-rate and weight decay of each group after each step to `rates-RANK.jsonl`.
+Run in the fork server: `tests.trainers.megatron.callback_probe:main FOLDER ARGV…`. Moments: `loaded` (before the
+island starts), `started`, `saved-N`. Each rank writes the values of its boxes to `MOMENT-RANK.npz`, those of its
+anchors to `MOMENT-anchors-RANK.npz`, and facts to `MOMENT-RANK.json`; rank 0 the layout to `layout.json`; every rank
+the learning rate and weight decay of each group after each step to `rates-RANK.jsonl`.
 
 `PROBED_VANISHES` names a moment after which all ranks kill themselves.
 """

@@ -1,3 +1,3 @@
 """Fixtures of the tests with the real trainer."""
 
-from tests.trainer.fixtures import *  # noqa: F403
+from tests.forkserver.fixtures import *  # noqa: F403

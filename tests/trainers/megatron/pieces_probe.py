@@ -1,7 +1,7 @@
 """Callbacks that try the pieces inside ms-swift's real Megatron trainer and write down what they saw.
 
-Run in the fork server: `tests.megatron.probe:main PROBE FOLDER ARGV…`, where ARGV is a command line for `megatron sft`.
-Each rank's report is `report-RANK.json`, and the values of the rank's boxes are `MOMENT-RANK.npz`.
+Run in the fork server: `tests.trainers.megatron.pieces_probe:main PROBE FOLDER ARGV…`, where ARGV is a command line for
+`megatron sft`. Each rank's report is `report-RANK.json`, and the values of the rank's boxes are `MOMENT-RANK.npz`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from swift_diloco.cpu import cpu_arguments
 from swift_diloco.island.ranks.torch_group import TorchGroup
 from swift_diloco.trainers.megatron.pieces import MegatronPieces
 from swift_diloco.trainers.megatron.step_work import TokenCounter
-from tests.megatron.values import new_values, slices
+from tests.trainers.megatron.values import new_values, slices
 
 FRAGMENTS = 3
 WRITTEN = (0, 2)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.forkserver import ForkServer, RunResult
-from tests.trainer.logs import read_steps
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer, RunResult
+from tests.forkserver.logs import read_steps
+from tests.forkserver.tiny import TinyProject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -29,7 +29,9 @@ class Flows:
         argv = [str(self.folder), *self.project.arguments(self.folder / output, (), **given)]
         environment = {name: str(value) for name, value in flags.items() if name.isupper()}
         environment |= {SCENARIO: scenario, "YETO_DILOCO_SYNCER": ADDRESS}
-        return self.server.start(argv, ranks, entry="tests.megatron.flow:main", env=environment).wait(120)
+        return self.server.start(argv, ranks, entry="tests.trainers.megatron.flow_probe:main", env=environment).wait(
+            120
+        )
 
     def events(self, rank: int = 0) -> list[str]:
         return (self.folder / f"events-{rank}").read_text().splitlines()

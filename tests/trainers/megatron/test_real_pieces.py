@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.megatron.values import assemble, hugging_face
-from tests.trainer.forkserver import ForkServer
-from tests.trainer.tiny import TinyProject
+from tests.forkserver.forkserver import ForkServer
+from tests.forkserver.tiny import TinyProject
+from tests.trainers.megatron.values import assemble, hugging_face
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -72,7 +72,7 @@ class Outcome:
 def tied_model(fork_server: ForkServer, tiny_project: TinyProject, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model with tied embeddings of 513 rows, which two ranks must pad."""
     target = tmp_path_factory.mktemp("tied") / "model"
-    fork_server.call("tests.megatron.probe:build_tied", [str(tiny_project.model), str(target)]).check()
+    fork_server.call("tests.trainers.megatron.pieces_probe:build_tied", [str(tiny_project.model), str(target)]).check()
     return target
 
 
@@ -98,7 +98,9 @@ def run(
             flags = tiny_project.arguments(
                 output, case.flags, model=model, lr=LEARNING_RATE, train_iters=STEPS, save_safetensors="true"
             )
-            job = fork_server.start(["pieces", str(folder), *flags], case.ranks, entry="tests.megatron.probe:main")
+            job = fork_server.start(
+                ["pieces", str(folder), *flags], case.ranks, entry="tests.trainers.megatron.pieces_probe:main"
+            )
             job.wait(120).check()
             outcomes[name] = Outcome(case, folder, output, model)
         return outcomes[name]

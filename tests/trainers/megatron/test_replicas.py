@@ -20,7 +20,7 @@ from swift_diloco.trainers.megatron.replicas import (
     plan_transfers,
     view_of,
 )
-from tests.megatron.ranks import run_ranks
+from tests.trainers.megatron.ranks import run_ranks
 
 
 def test_overlap_is_the_common_box_or_nothing() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from swift_diloco.core.layout.tensors import TensorSpec
-from tests.trainer.tiny import HIDDEN, LAYERS
+from tests.forkserver.tiny import HIDDEN, LAYERS
 
 GROUPS = 2
 """Key-value groups of the tiny model; each has the rows of two query heads, a key and a value head, in this order."""

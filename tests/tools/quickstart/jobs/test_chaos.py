@@ -16,7 +16,7 @@ from swift_diloco.tools.quickstart.jobs.chaos import Chaos
 from swift_diloco.tools.quickstart.jobs.commands import Recipe
 from swift_diloco.tools.quickstart.jobs.supervisor import Command
 from swift_diloco.tools.quickstart.result.figures import parse_tape
-from tests.quickstart import samples
+from tests.tools.quickstart import samples
 
 RECIPE = Recipe(steps=100, chaos=True)
 ADDRESS = "tcp://127.0.0.1:29999"

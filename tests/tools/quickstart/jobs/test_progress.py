@@ -16,7 +16,7 @@ from swift_diloco.tools.quickstart.jobs.progress import (
     drawing,
     plain_line,
 )
-from tests.quickstart import samples
+from tests.tools.quickstart import samples
 
 STATUS = {
     "time": 1.0,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from swift_diloco.tools.quickstart.result.figures import Contribution, parse_tape, read_tape
-from tests.quickstart import samples
+from tests.tools.quickstart import samples
 
 
 def test_totals_are_those_of_the_sample() -> None:

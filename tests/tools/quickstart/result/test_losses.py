@@ -6,7 +6,7 @@ import pytest
 
 from swift_diloco.tools.quickstart.result import losses
 from swift_diloco.tools.quickstart.result.losses import Point
-from tests.quickstart import samples
+from tests.tools.quickstart import samples
 
 
 def test_the_curve_is_what_was_logged_without_the_summary(tmp_path: Path) -> None:

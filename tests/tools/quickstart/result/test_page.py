@@ -7,7 +7,7 @@ from swift_diloco.tools.quickstart.result.figures import parse_tape
 from swift_diloco.tools.quickstart.result.page import write_page
 from swift_diloco.tools.quickstart.result.plots import all_charts
 from swift_diloco.tools.quickstart.result.report import build_report
-from tests.quickstart import samples
+from tests.tools.quickstart import samples
 
 VOID = {"meta", "line", "circle", "rect", "polyline"}
 

@@ -2,7 +2,7 @@
 
 from swift_diloco.tools.quickstart.result import plots
 from swift_diloco.tools.quickstart.result.figures import Tape, parse_tape
-from tests.quickstart import samples
+from tests.tools.quickstart import samples
 
 TAPE = parse_tape(samples.tape_rows())
 

@@ -8,7 +8,7 @@ import pytest
 
 from swift_diloco.tools.quickstart.result.figures import Tape, parse_tape
 from swift_diloco.tools.quickstart.result.report import Report, build_report, run_checks, write_json
-from tests.quickstart import samples
+from tests.tools.quickstart import samples
 
 
 def good_report() -> Report:

@@ -1,157 +1,358 @@
-"""Who may import whom: the directions between the packages, read from the source and checked once in a process."""
+"""Who may import whom. The rules are folders', and the table of imports is read from the tree."""
+
+from __future__ import annotations
 
 import ast
-import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 import swift_diloco
+from tests.walls import (
+    OUTSIDE,
+    Arrow,
+    Module,
+    Rule,
+    circles,
+    concrete,
+    matched,
+    matches,
+    offences,
+    read_module,
+    read_tree,
+)
 
 ROOT = Path(swift_diloco.__file__).resolve().parents[1]
-SOURCES = sorted([*(ROOT / "swift_diloco").rglob("*.py"), *(ROOT / "syncer").rglob("*.py")])
-TRAINERS = {"megatron", "swift", "mcore_bridge", "transformer_engine"}
-KNOWS_A_TRAINER = (
-    "swift_diloco.trainers.megatron",
-    "swift_diloco.trainers.hf",
-    "swift_diloco.cpu",
-    "swift_diloco.launch",
+TABLE = read_tree(ROOT, "swift_diloco", "syncer")
+
+PLAIN = "__future__ bisect collections contextlib dataclasses enum functools heapq itertools math re typing msgspec"
+"""What pure code needs from outside: no clock, file, socket, thread, logger or chance, no arrays and no compiler."""
+
+SHELL_OF_CORE = (
+    "swift_diloco.core.numbers swift_diloco.core.files swift_diloco.core.command_line "
+    "swift_diloco.core.settings.presets"
 )
-# A simulated world has both sides in it, the real brain of the syncer too. It is a tool beside the product: no island
-# loads it.
-KNOWS_BOTH_SIDES = "swift_diloco.simulate"
-# Control and numbers: time, randomness and order are arguments there.
-PURE = (
-    "swift_diloco.island.brain.session", "swift_diloco.island.brain.anchors", "swift_diloco.core.formats.messages",
-    "swift_diloco.core.layout",
-    "swift_diloco.core.numbers.codec", "swift_diloco.core.numbers.merge", "swift_diloco.core.numbers.outer_optimizer",
-    "syncer.brain.coordinator", "syncer.brain.memory.roster", "syncer.brain.memory.round",
-)  # fmt: skip
-IMPURE_MODULES = {
-    "asyncio", "logging", "os", "pathlib", "random", "secrets", "shutil", "signal", "socket", "subprocess", "tempfile",
-    "threading", "time", "zmq",
+"""What of the core computes, touches files or reads a command line."""
+
+TRAINERS = "megatron swift mcore_bridge transformer_engine"
+MODELS = "transformers peft accelerate tokenizers datasets modelscope"
+
+BRAINS = "swift_diloco.island.brain syncer.brain swift_diloco.island.events syncer.events"
+
+RULES = {
+    # Between the packages.
+    "the core knows nobody": Rule("swift_diloco.core", "swift_diloco.* syncer"),
+    "the syncer knows the core only": Rule("syncer", "swift_diloco.*", but="swift_diloco.core"),
+    "only simulated worlds know both houses": Rule("swift_diloco", "syncer", unless="swift_diloco.simulate"),
+    "an island knows the core only": Rule("swift_diloco.island", "swift_diloco.*", but="swift_diloco.core"),
+    "trainers know islands": Rule(
+        "swift_diloco.trainers", "swift_diloco.*", but="swift_diloco.core swift_diloco.island swift_diloco.cpu"
+    ),
+    "the start knows trainers": Rule(
+        "swift_diloco.launch", "swift_diloco.*", but="swift_diloco.core swift_diloco.trainers swift_diloco.cpu"
+    ),
+    "the CPU platform knows nothing of DiLoCo": Rule("swift_diloco.cpu", "swift_diloco.*", but="swift_diloco.core"),
+    "charts know nothing": Rule("swift_diloco.charts", f"swift_diloco.* {OUTSIDE}", but=f"{PLAIN} html"),
+    "a tool runs on core, islands and charts": Rule(
+        "swift_diloco.tools", "swift_diloco.*", but="swift_diloco.core swift_diloco.island swift_diloco.charts"
+    ),
+    "a tool knows no other tool": Rule("swift_diloco.tools.*", "swift_diloco.tools.*"),
+    "a world takes the brains only": Rule(
+        "swift_diloco.simulate", "swift_diloco.* syncer.*",
+        but="swift_diloco.core swift_diloco.island.brain swift_diloco.island.events swift_diloco.island.remembered "
+        "syncer.brain syncer.events",
+    ),
+    "only the door knows tools and worlds": Rule(
+        "swift_diloco syncer", "swift_diloco.tools swift_diloco.simulate",
+        unless="swift_diloco.tools swift_diloco.simulate swift_diloco.cli",
+    ),
+    "nobody knows the door": Rule("swift_diloco syncer", "swift_diloco.cli syncer.cli", unless="syncer.__main__"),
+    # Between the rooms of both houses. Brains decide, links move, numbers compute, files keep; events are the wall.
+    "the island's brain is pure": Rule(
+        "swift_diloco.island.brain", f"swift_diloco.island.* {SHELL_OF_CORE} {OUTSIDE}",
+        but=f"swift_diloco.island.events swift_diloco.island.remembered {PLAIN}",
+    ),
+    "the syncer's brain is pure": Rule(
+        "syncer.brain", f"syncer.* {SHELL_OF_CORE} {OUTSIDE}", but=f"syncer.events {PLAIN}"
+    ),
+    "events know no room": Rule(
+        "swift_diloco.island.events swift_diloco.island.remembered syncer.events",
+        f"swift_diloco.island.* syncer.* {SHELL_OF_CORE} {OUTSIDE}", but=PLAIN,
+    ),
+    "memory knows no rule": Rule("syncer.brain.memory", "syncer.brain.*"),
+    "rules know memory": Rule("syncer.brain.rules", "syncer.brain.*", but="syncer.brain.memory"),
+    "the island's links decide nothing": Rule(
+        "swift_diloco.island.links", "swift_diloco.island.*", but="swift_diloco.island.numbers"
+    ),
+    "the syncer's links decide nothing": Rule("syncer.links", "syncer.*", but="syncer.events syncer.numbers"),
+    "the island's numbers only compute": Rule(
+        "swift_diloco.island.numbers", "swift_diloco.island.*", but="swift_diloco.island.events"
+    ),
+    "the syncer's numbers only compute": Rule("syncer.numbers", "syncer.*", but="syncer.events"),
+    "the island's files only keep": Rule(
+        "swift_diloco.island.files", "swift_diloco.island.*",
+        but="swift_diloco.island.remembered swift_diloco.island.numbers swift_diloco.island.ranks",
+    ),
+    "the syncer's files only keep": Rule("syncer.files", "syncer.*", but="syncer.events syncer.links syncer.numbers"),
+    "ranks know nothing of what they agree on": Rule("swift_diloco.island.ranks", "swift_diloco.island.*"),
+    "a performer does not read the brain": Rule(
+        "swift_diloco.island.performer syncer.server", "swift_diloco.island.brain syncer.brain syncer.cli"
+    ),
+    # Inside the core.
+    "formats write nothing": Rule(
+        "swift_diloco.core.formats", f"swift_diloco.core.* {OUTSIDE}",
+        but=f"swift_diloco.core.errors swift_diloco.core.layout {PLAIN}",
+    ),
+    "layout is geometry": Rule(
+        "swift_diloco.core.layout", f"swift_diloco.core.* {OUTSIDE}", but=f"swift_diloco.core.errors {PLAIN} xxhash"
+    ),
+    "numbers touch nothing": Rule(
+        "swift_diloco.core.numbers",
+        "swift_diloco.core.files swift_diloco.core.settings swift_diloco.core.command_line os pathlib io socket zmq "
+        "time random secrets logging subprocess tempfile torch",
+    ),
+    "settings are data": Rule(
+        "swift_diloco.core.settings",
+        "swift_diloco.core.numbers swift_diloco.core.files numpy numba zmq torch os time random",
+    ),
+    "files of both are told where": Rule("swift_diloco.core.files", "swift_diloco.core.settings zmq torch numba"),
+    # Inside trainers, launch, cpu, simulate and tools.
+    "a trainer knows no other": Rule(
+        "swift_diloco.trainers.megatron swift_diloco.trainers.hf",
+        "swift_diloco.trainers.megatron swift_diloco.trainers.hf swift_diloco.trainers.embedded",
+    ),
+    "the own syncer is any trainer's": Rule("swift_diloco.trainers.embedded", "swift_diloco.trainers"),
+    "the plugin stands alone": Rule("swift_diloco.launch.entry", "swift_diloco.launch"),
+    "stand-ins know Megatron only": Rule(
+        "swift_diloco.cpu.te", "swift_diloco.cpu swift mcore_bridge", but="swift_diloco.cpu.errors"
+    ),
+    "worlds know no fleets": Rule("swift_diloco.simulate.worlds", "swift_diloco.simulate"),
+    "fleets know worlds": Rule(
+        "swift_diloco.simulate.fleets", "swift_diloco.simulate.*", but="swift_diloco.simulate.worlds"
+    ),
+    "data knows no job": Rule(
+        "swift_diloco.tools.quickstart.data", "swift_diloco.tools.quickstart.*",
+        but="swift_diloco.tools.quickstart.errors",
+    ),
+    "a result knows no job": Rule(
+        "swift_diloco.tools.quickstart.result", "swift_diloco.tools.quickstart.*",
+        but="swift_diloco.tools.quickstart.errors swift_diloco.tools.quickstart.data",
+    ),
+    "jobs know no run": Rule(
+        "swift_diloco.tools.quickstart.jobs",
+        "swift_diloco.tools.quickstart.run swift_diloco.tools.quickstart.cli",
+    ),
+    # Who may know what from outside.
+    "only trainers, launch and cpu know a trainer": Rule(
+        "swift_diloco syncer", TRAINERS, unless="swift_diloco.trainers swift_diloco.launch swift_diloco.cpu"
+    ),
+    "only trainers and those who show their models know models": Rule(
+        "swift_diloco syncer", MODELS,
+        unless="swift_diloco.trainers swift_diloco.cpu swift_diloco.tools.quickstart swift_diloco.tools.export",
+    ),
+    "the base install needs no torch": Rule(
+        "swift_diloco syncer", "torch",
+        unless="swift_diloco.island swift_diloco.trainers swift_diloco.cpu swift_diloco.tools.bench "
+        "swift_diloco.tools.export swift_diloco.tools.quickstart",
+    ),
+    "one room compiles": Rule("swift_diloco syncer", "numba", unless="swift_diloco.core.numbers"),
+    "sockets are the links'": Rule(
+        "swift_diloco syncer", "zmq",
+        unless="swift_diloco.island.links syncer.links syncer.numbers.buffers swift_diloco.tools",
+    ),
 }  # fmt: skip
 
+EXCEPTIONS = {
+    Arrow("swift_diloco.tools.quickstart", "swift_diloco.tools.audit"): "its report shows what the audit proves",
+    Arrow("swift_diloco.tools.export", "swift_diloco.trainers.megatron"): "it is a trainer's model that is written",
+    Arrow("swift_diloco.island.performer", "swift_diloco.island.brain"): "until effects carry their facts",
+    Arrow("swift_diloco.simulate.fleets", "swift_diloco.charts"): "until its page is gone",
+}
+"""Arrows that a rule forbids and that are right nevertheless."""
 
-def module_name(path: Path) -> str:
-    """`swift_diloco/core/layout/tensors.py` is `swift_diloco.core.layout.tensors`."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+DYNAMIC = {
+    "swift_diloco.cpu.stand_ins": "it imports what lies beside it under the names that Megatron asks for",
+    "swift_diloco.cpu.after_import": "a loader that wraps another one",
+    "swift_diloco.tools.bench.cli": "a bench is imported only when it is asked for; all lie beside it",
+}
+"""Modules with an import whose name stands nowhere."""
 
+CALLS = set(
+    "dataclass field auto frozenset tuple range sum int str float TypeVar "
+    "re.compile logging.getLogger msgspec.Meta msgspec.msgpack.Decoder msgspec.msgpack.Encoder WIRE_VERSION.to_bytes "
+    "torch.no_grad torch.device np.uint32 np.array fields_of Setting CpuFlag Case Checkpoint Resumed Preset "
+    "HelocoSettings".split()
+)
+"""What modules call while they are imported: nothing that opens, starts, reads or registers anything."""
 
-def imports_of(path: Path) -> set[str]:
-    """Every module a file imports, anywhere in it: `from a import b` counts as `a` and as `a.b`."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            assert node.module is not None
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
-
-
-def within(name: str, *packages: str) -> bool:
-    """Whether a module is one of these packages or inside one."""
-    return any(name == package or name.startswith(package + ".") for package in packages)
-
-
-IMPORTS = {module_name(path): imports_of(path) for path in SOURCES}
-
-
-def offences(importers: set[str], forbidden: set[str]) -> list[str]:
-    """Who among `importers` imports a top-level package that is `forbidden` to it."""
-    return sorted(
-        f"{importer} imports {name}"
-        for importer in importers
-        for name in IMPORTS[importer]
-        if name.partition(".")[0] in forbidden
-    )
+CALLS_WITH_EFFECT = {"swift_diloco.launch.entry.swift_diloco_plugin": "register"}
+"""ms-swift imports a plugin for that."""
 
 
-def test_the_table_sees_both_packages() -> None:
-    assert {"swift_diloco.core.settings.syncer_settings", "swift_diloco.launch.start"} <= set(IMPORTS)
-    assert any(within(name, "syncer") for name in IMPORTS)
+def excused(arrow: Arrow) -> bool:
+    """Whether an exception names it."""
+    return any(matched(each.importer, arrow.importer) and matched(each.imported, arrow.imported) for each in EXCEPTIONS)
 
 
-def test_the_syncer_imports_only_the_core() -> None:
-    syncer = [name for name in IMPORTS if within(name, "syncer")]
-    wrong = [
-        f"{importer} imports {name}"
-        for importer in syncer
-        for name in IMPORTS[importer]
-        if within(name, "swift_diloco") and not within(name, "swift_diloco.core") and name != "swift_diloco"
-    ]
-    assert wrong == []
-    assert offences(set(syncer), TRAINERS | {"torch", "transformers"}) == []
+# -- The tree ---------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_of_the_islands_imports_the_syncer() -> None:
-    islands = {name for name in IMPORTS if within(name, "swift_diloco") and not within(name, KNOWS_BOTH_SIDES)}
-    assert offences(islands, {"syncer"}) == []
+@pytest.mark.parametrize("rule", RULES)
+def test_no_arrow_crosses_a_wall(rule: str) -> None:
+    assert [arrow for arrow in offences(RULES[rule], TABLE.values()) if not excused(arrow)] == []
 
 
-def test_only_the_command_line_knows_the_simulation() -> None:
-    wrong = [
-        importer
-        for importer in IMPORTS
-        for name in IMPORTS[importer]
-        if within(name, KNOWS_BOTH_SIDES) and not within(importer, KNOWS_BOTH_SIDES, "swift_diloco.cli")
-    ]
-    assert wrong == []
+@pytest.mark.parametrize("exception", EXCEPTIONS, ids=str)
+def test_an_exception_is_still_needed(exception: Arrow) -> None:
+    crossing = [arrow for rule in RULES.values() for arrow in offences(rule, TABLE.values())]
+    assert any(matched(exception.importer, each.importer) and matched(exception.imported, each.imported)
+               for each in crossing), "take it out"  # fmt: skip
 
 
-def test_a_world_takes_the_brains_of_the_syncer_and_not_its_shell() -> None:
-    world = {name for name in IMPORTS if within(name, KNOWS_BOTH_SIDES)}
-    taken = {name for importer in world for name in IMPORTS[importer] if within(name, "syncer")}
-    assert not any(
-        within(name, "syncer.server", "syncer.links.endpoint", "syncer.numbers.global_state") for name in taken
-    )
-    assert offences(world, TRAINERS | {"torch", "transformers", "zmq"}) == []
+def folders_without_rule(table: Iterable[Module]) -> list[str]:
+    """Folders that no rule names."""
+    folders = sorted({module.folder for module in table})
+    patterns = [pattern for rule in RULES.values() for pattern in rule.who.split()]
+    return [folder for folder in folders if not any(matched(each, folder) == folder for each in patterns)]
 
 
-def test_only_the_parts_made_for_a_trainer_know_one() -> None:
-    others = {name for name in IMPORTS if not within(name, *KNOWS_A_TRAINER)}
-    assert offences(others, TRAINERS) == []
+def test_every_folder_has_a_rule() -> None:
+    assert folders_without_rule(TABLE.values()) == []
 
 
-def test_what_the_base_install_runs_needs_no_torch() -> None:
-    base = {
-        name for name in IMPORTS if within(name, "swift_diloco.core", "swift_diloco.cli", "swift_diloco.launch", *PURE)
+def test_what_the_rules_name_is_there() -> None:
+    named = {
+        word
+        for rule in RULES.values()
+        for part in (rule.who, rule.never, rule.but, rule.unless)
+        for word in part.split()
     }
-    assert offences(base, {"torch", "transformers"}) == []
+    ours = [word for word in named if word.partition(".")[0] in ("swift_diloco", "syncer")]
+    assert [word for word in ours if not concrete(word, TABLE)] == []
 
 
-def test_the_core_imports_only_itself() -> None:
-    wrong = [
-        f"{importer} imports {name}"
-        for importer in IMPORTS
-        if within(importer, "swift_diloco.core")
-        for name in IMPORTS[importer]
-        if within(name, "swift_diloco") and not within(name, "swift_diloco.core")
-    ]
-    assert wrong == []
+def test_nothing_is_imported_in_a_circle() -> None:
+    assert circles(TABLE) == []
 
 
-@pytest.mark.parametrize("module", PURE)
-def test_control_and_numbers_read_no_clock_file_socket_or_chance(module: str) -> None:
-    if module not in IMPORTS and not any(within(name, module) for name in IMPORTS):
-        pytest.skip(f"{module} is not written yet")
-    assert offences({name for name in IMPORTS if within(name, module)}, IMPURE_MODULES) == []
+def test_imports_whose_names_stand_nowhere_are_listed_with_a_reason() -> None:
+    assert {name for name, module in TABLE.items() if module.dynamic} == set(DYNAMIC)
+
+
+def test_importing_a_module_opens_and_starts_nothing() -> None:
+    called = {name: module.calls - CALLS for name, module in TABLE.items() if module.calls - CALLS}
+    assert called == {name: {call} for name, call in CALLS_WITH_EFFECT.items()}
+
+
+def test_a_brain_asks_no_builtin_for_a_file_a_terminal_or_chance() -> None:
+    brains = [ROOT / (name.replace(".", "/") + ".py") for name in TABLE if matches(BRAINS, name)]
+    nodes = [node for path in brains if path.exists() for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    assert {"open", "input", "print", "hash"} & used == set()
+
+
+def test_a_room_says_its_rule_and_holds_nothing_else() -> None:
+    rooms = {name: module for name, module in TABLE.items() if name == module.folder and name != "swift_diloco.cpu"}
+    assert {name: module.imports for name, module in rooms.items() if module.imports} == {}
+    docs = {name: (ROOT / name.replace(".", "/") / "__init__.py").read_text(encoding="utf-8") for name in rooms}
+    assert [name for name, text in docs.items() if not text.startswith('"""')] == []
+
+
+# -- Planted offences -------------------------------------------------------------------------------------------------
+
+
+def planted(who: str, imported: str, folder: Path) -> Module:
+    """A module more in `who` if that is a folder, or one in its place."""
+    name = f"{who}.planted" if any(module.folder == who for module in TABLE.values()) else who
+    path = folder.joinpath(*name.split(".")).with_suffix(".py")
+    path.parent.mkdir(parents=True)
+    path.write_text(f"def later() -> None:\n    import {imported}\n", encoding="utf-8")
+    return read_module(path, folder, TABLE)
+
+
+def crossings() -> Iterable[tuple[str, str, str]]:
+    """Of each rule: each place it is for, with an import of everything it forbids there."""
+    for name, rule in RULES.items():
+        for who in (place for pattern in rule.who.split() for place in concrete(pattern, TABLE)):
+            for pattern in rule.never.split():
+                names = ["time"] if pattern == OUTSIDE else concrete(pattern, TABLE) or [pattern]
+                free = [each for each in names if not matched(who, each) and not matches(rule.but, each)]
+                yield from ((name, who, each) for each in free[:1])
+
+
+@pytest.mark.parametrize(("rule", "who", "imported"), list(crossings()))
+def test_a_planted_offence_is_found(rule: str, who: str, imported: str, tmp_path: Path) -> None:
+    module = planted(who, imported, tmp_path)
+    assert offences(RULES[rule], [module]) == [Arrow(module.name, imported)]
+
+
+def test_every_rule_has_something_to_find() -> None:
+    assert {rule for rule, _, _ in crossings()} == set(RULES)
+
+
+@pytest.mark.parametrize(
+    "folder", ["swift_diloco.more", "swift_diloco.island.more", "syncer.more", "syncer.brain.more"]
+)
+def test_a_new_folder_without_a_rule_is_found(folder: str, tmp_path: Path) -> None:
+    path = tmp_path.joinpath(*folder.split("."), "__init__.py")
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert folders_without_rule([*TABLE.values(), read_module(path, tmp_path, TABLE)]) == [folder]
+
+
+def test_a_new_tool_has_the_rule_of_tools(tmp_path: Path) -> None:
+    path = tmp_path / "swift_diloco" / "tools" / "more" / "__init__.py"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert folders_without_rule([read_module(path, tmp_path, TABLE)]) == []
+
+
+# -- Processes --------------------------------------------------------------------------------------------------------
+
+HEAVY = {"numba", "torch", "numpy", "safetensors"}
+IMPURE = HEAVY | {"zmq", "logging", "threading", "socket", "subprocess", "tempfile", "random", "secrets", "asyncio"}
+
+
+def loaded_by(statement: str, code: int = 0) -> set[str]:
+    """The modules of a process that ran a statement and ended with a code."""
+    program = f"import sys\ntry:\n    {statement}\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == code, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.net
+def test_a_brain_loads_no_arrays_socket_thread_logger_or_chance() -> None:
+    brains = [name for name in TABLE if matches(BRAINS, name)]
+    loaded = loaded_by(f"import {', '.join(brains)}")
+    assert set(brains) <= loaded
+    assert loaded & IMPURE == set()
+
+
+@pytest.mark.net
+@pytest.mark.parametrize("words", [[], ["--help"], ["audit", "--help"], ["quickstart", "--help"], ["bench", "--help"]])
+def test_help_loads_no_compiler_and_no_arrays(words: list[str]) -> None:
+    loaded = loaded_by(f"from swift_diloco.cli import main; sys.exit(main({words!r}))")
+    assert "swift_diloco.cli" in loaded
+    assert loaded & HEAVY == set()
+
+
+@pytest.mark.net
+def test_status_loads_no_compiler_and_no_arrays(tmp_path: Path) -> None:
+    words = ["status", "--run-dir", str(tmp_path)]
+    loaded = loaded_by(f"from swift_diloco.cli import main; sys.exit(main({words!r}))", code=2)
+    assert "swift_diloco.tools.admin.ask" in loaded
+    assert loaded & HEAVY == set()
 
 
 @pytest.mark.net
 def test_importing_the_whole_syncer_loads_no_trainer() -> None:
-    import syncer
-
-    names = [each.name for each in pkgutil.walk_packages(syncer.__path__, "syncer.") if "__main__" not in each.name]
-    code = f"import sys, importlib\nfor name in {names!r}: importlib.import_module(name)\nprint(*sorted(sys.modules))"
-    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT).stdout
-    loaded = shown.split()
-    assert set(names) <= set(loaded)
-    assert {name.partition(".")[0] for name in loaded} & (TRAINERS | {"torch", "transformers", "peft"}) == set()
-    ours = [name for name in loaded if within(name, "swift_diloco") and not within(name, "swift_diloco.core")]
+    names = [name for name in TABLE if matches("syncer", name) and name != "syncer.__main__"]
+    loaded = loaded_by(f"import {', '.join(names)}")
+    assert set(names) <= loaded
+    assert {name.partition(".")[0] for name in loaded} & {*TRAINERS.split(), *MODELS.split(), "torch"} == set()
+    ours = [name for name in loaded if matches("swift_diloco", name) and not matches("swift_diloco.core", name)]
     assert ours == ["swift_diloco"]

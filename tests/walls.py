@@ -1,0 +1,213 @@
+"""Reads who imports whom from a source tree, and finds what a rule forbids. Knows the syntax of imports, and no rule.
+
+An import counts wherever it stands: at the top, in a function, under TYPE_CHECKING, relative, or made of a text by
+`import_module` and its like.
+
+A pattern is a dotted name in which `*` stands for any one part. It matches the module or folder of that name and all
+that lies inside: `swift_diloco.tools.*` is each single tool.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+OUTSIDE = "outside"
+"""As a pattern: whatever belongs to none of the packages that were read."""
+
+TAKES_A_NAME = {"import_module", "__import__", "resolve_name", "run_module"}
+"""Functions that import the module named by their first argument."""
+
+TAKES_CODE = {"run_path", "exec_module", "exec", "eval"}
+"""Functions that run code which no reader of imports can see."""
+
+MODULE_NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)+(?=:\w+$|$)")
+"""A text that may name a module, or something in one: `a.b` or `a.b:c`."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """What one source file is and imports."""
+
+    name: str
+    folder: str
+    """The package it lies in: itself for an `__init__.py`."""
+    imports: frozenset[str]
+    """Modules of the packages that were read."""
+    outside: frozenset[str]
+    """The outermost names of all others."""
+    dynamic: bool
+    """It imports something whose name stands nowhere. Then each text in it that names a module counts as an import."""
+    calls: frozenset[str]
+    """What it calls while it is imported."""
+
+
+Table = Mapping[str, Module]
+
+
+def read_tree(root: Path, *packages: str) -> dict[str, Module]:
+    """All modules of the packages that lie in `root`, by name."""
+    paths = [path for package in packages for path in sorted((root / package).rglob("*.py"))]
+    known = {name_of(path, root) for path in paths}
+    return {name_of(path, root): read_module(path, root, known) for path in paths}
+
+
+def name_of(path: Path, root: Path) -> str:
+    """`a/b/c.py` is `a.b.c`, `a/b/__init__.py` is `a.b`."""
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def read_module(path: Path, root: Path, known: Collection[str]) -> Module:
+    """One source file beside modules that are `known` by name."""
+    folder = ".".join(path.parent.relative_to(root).parts)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    found = {imported for node in nodes for imported in _written(node, folder)}
+    texts = {_text(node, folder) for node in nodes if isinstance(node, ast.Call) and _imports(node)}
+    found |= {text for text in texts if text is not None}
+    dynamic = None in texts
+    found |= _named(nodes, known) if dynamic else set()
+    reached = {_reached_by(name, known) for name in found}
+    ours = frozenset(reached & set(known))
+    calls = frozenset(map(ast.unparse, _called_at_import(tree)))
+    return Module(name_of(path, root), folder, ours, frozenset(reached - ours), dynamic, calls)
+
+
+def _reached_by(name: str, known: Collection[str]) -> str:
+    """The module that an import of `name` reaches: itself or where it is defined; of a foreign one, the outermost."""
+    while "." in name and name not in known:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def _written(node: ast.AST, folder: str) -> Iterator[str]:
+    """What an import statement imports."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = _absolute(node.level, node.module or "", folder)
+        yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _absolute(level: int, name: str, folder: str) -> str:
+    """The full name behind a relative one of so many dots."""
+    parts = folder.split(".")
+    above = parts[: len(parts) + 1 - level] if level else []
+    return ".".join([*above, *([name] if name else [])])
+
+
+def _imports(call: ast.Call) -> bool:
+    """Whether a call may import."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr in (TAKES_A_NAME | TAKES_CODE) - {"exec", "eval"}
+    return isinstance(call.func, ast.Name) and call.func.id in TAKES_A_NAME | TAKES_CODE
+
+
+def _text(call: ast.Call, folder: str) -> str | None:
+    """The module that a call imports, if its name stands there."""
+    takes_code = ast.unparse(call.func).rpartition(".")[2] in TAKES_CODE
+    named = [word.value for word in call.keywords if word.arg in ("name", "mod_name")]
+    first = (*call.args, *named, None)[0]
+    if takes_code or not isinstance(first, ast.Constant) or not isinstance(first.value, str):
+        return None
+    text = first.value.partition(":")[0]
+    return _absolute(len(text) - len(text.lstrip(".")), text.lstrip("."), folder)
+
+
+def _named(nodes: Iterable[ast.AST], known: Collection[str]) -> set[str]:
+    """Names of known modules, or of something in them, that stand anywhere as texts."""
+    texts = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    names = {match[0] for match in map(MODULE_NAME.match, texts) if match}
+    return {name for name in names if _reached_by(name, known) in known}
+
+
+def _called_at_import(node: ast.AST) -> Iterator[ast.expr]:
+    """What is called when a module is imported: nothing of a function but its decorators and defaults."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        kept = [*node.args.defaults, *node.args.kw_defaults, *getattr(node, "decorator_list", [])]
+        children: Iterable[ast.AST] = [each for each in kept if each is not None]
+    elif isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
+        children = node.orelse
+    else:
+        children = ast.iter_child_nodes(node)
+    if isinstance(node, ast.Call):
+        yield node.func
+    for child in children:
+        yield from _called_at_import(child)
+
+
+# -- Rules ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`who` imports none of `never`, `but` for some of it. Patterns with blanks between.
+
+    What `who` matches may always import from itself: if that is `a.*`, then `a.b` may import `a.b.c` and not `a.d`.
+    """
+
+    who: str
+    never: str
+    but: str = ""
+    unless: str = ""
+    """Importers that the rule is not for."""
+
+
+@dataclass(frozen=True, order=True)
+class Arrow:
+    """One module imports another."""
+
+    importer: str
+    imported: str
+
+
+def matched(pattern: str, name: str) -> str:
+    """The part of a name that a pattern matches; nothing where it does not."""
+    words, parts = pattern.split("."), name.split(".")[: pattern.count(".") + 1]
+    fits = len(words) == len(parts) and all(word in ("*", part) for word, part in zip(words, parts, strict=True))
+    return ".".join(parts) if fits else ""
+
+
+def matches(patterns: str, name: str) -> bool:
+    """Whether one of several patterns matches a name."""
+    return any(matched(pattern, name) for pattern in patterns.split())
+
+
+def offences(rule: Rule, modules: Iterable[Module]) -> list[Arrow]:
+    """What a rule forbids and modules do."""
+    return sorted(
+        Arrow(module.name, imported)
+        for module in modules
+        for pattern in rule.who.split()
+        if (own := matched(pattern, module.name)) and not matches(rule.unless, module.name)
+        for imported in module.imports | module.outside
+        if not matched(own, imported) and not matches(rule.but, imported)
+        if matches(rule.never, imported) or (OUTSIDE in rule.never.split() and imported in module.outside)
+    )
+
+
+def circles(table: Table) -> list[list[str]]:
+    """Sets of modules that import each other, one way or another."""
+    reached = {name: _reached(name, table) for name in table}
+    found = {frozenset(other for other in reached[name] if name in reached[other]) for name in table}
+    return sorted(sorted(each) for each in found if each)
+
+
+def _reached(start: str, table: Table) -> set[str]:
+    """Where the imports of a module lead, in one step or several."""
+    reached: set[str] = set()
+    ahead = list(table[start].imports)
+    while ahead:
+        name = ahead.pop()
+        if name not in reached:
+            reached.add(name)
+            ahead.extend(table[name].imports)
+    return reached
+
+
+def concrete(pattern: str, names: Iterable[str]) -> list[str]:
+    """Those parts of names that a pattern matches, each once."""
+    return sorted({part for name in names if (part := matched(pattern, name))})

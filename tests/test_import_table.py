@@ -169,7 +169,6 @@ EXCEPTIONS = {
     Arrow("swift_diloco.tools.quickstart", "swift_diloco.tools.audit"): "its report shows what the audit proves",
     Arrow("swift_diloco.tools.export", "swift_diloco.trainers.megatron"): "it is a trainer's model that is written",
     Arrow("swift_diloco.island.performer", "swift_diloco.island.brain"): "until effects carry their facts",
-    Arrow("swift_diloco.simulate.fleets", "swift_diloco.charts"): "until its page is gone",
 }
 """Arrows that a rule forbids and that are right nevertheless."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from swift_diloco.core.errors import UserError
@@ -49,37 +48,13 @@ def main(argv: list[str]) -> int:
         check_fleet(fleet)
     planned = [(fleet, forecast(fleet)) for fleet in fleets]
     print(report.json_of(planned) if args.json else report.text_of(planned))
-    if args.html is not None:
-        charts = (report.goodput_chart(planned), report.staleness_chart(planned), report.bytes_chart(planned))
-        table = report.html_table(report.HEAD, [report.cells_of(*each) for each in planned])
-        _write(args.html, report.page_of("A fleet under interruptions", _facts(fleets[0]), charts, table))
     return 0
 
 
 def _paper(args: argparse.Namespace) -> int:
     rows = paper.paper_rows(args.seed)
     print(report.paper_json(rows) if args.json else f"{report.paper_text(rows)}\n\n{ASSUMED}")
-    if args.html is not None:
-        table = report.html_table(report.PAPER_HEAD, [report.paper_cells(row) for row in rows])
-        title = "Goodput beside the figures of arXiv 2604.21428"
-        _write(args.html, report.page_of(title, ASSUMED, (report.paper_chart(rows),), table))
     return 0
-
-
-def _facts(fleet: Fleet) -> str:
-    """The fleet in a sentence."""
-    return (
-        f"{fleet.chips:,} chips per island, steps of {fleet.step_s:g} s, an interruption per chip every "
-        f"{fleet.interruption_s / 86_400:g} days, {fleet.parameters:.3g} parameters in {fleet.fragments} fragments, "
-        f"H {fleet.sync_every_steps}, deltas as {fleet.encoding}, links of {fleet.bandwidth / 1e9:g} Gbit/s."
-    )
-
-
-def _write(path: Path, page: str) -> None:
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _fleet(args: argparse.Namespace, islands: int) -> Fleet:
@@ -150,7 +125,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--seed", type=int, default=0, help="the same seed gives the same numbers (default: 0)")
     run.add_argument("--json", action="store_true", help="print one JSON object")
-    run.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
     return parser
 
 

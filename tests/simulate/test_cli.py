@@ -31,26 +31,17 @@ def test_json_is_one_object_with_a_row_per_fleet(capsys: pytest.CaptureFixture[s
     assert rows[1]["pushed_bytes"] > 0 and rows[1]["fleet"]["mode"] == "elastic"
 
 
-def test_the_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "fleet.html"
-    assert main([*SMALL, "--html", str(page)]) == 0
-    text = page.read_text(encoding="utf-8")
-    assert text.count("<svg") == 3 and "<script" not in text and "http" not in text
-
-
 def test_the_papers_setting_is_one_json_object(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(paper, "CASES", paper.CASES[3:5])
-    page = tmp_path / "paper.html"
-    assert main(["simulate", "--preset", "paper", "--json", "--html", str(page)]) == 0
+    assert main(["simulate", "--preset", "paper", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["chips"], row["islands"], row["mode"], row["paper_goodput"]) for row in rows] == [
         (1_200_000, 1, "elastic", 0.58),
         (1_200_000, 1, "plain", 0.27),
     ]
     assert all(abs(row["goodput"] - row["paper_goodput"]) < paper.TOLERANCE for row in rows)
-    assert "<svg" in page.read_text(encoding="utf-8")
 
 
 def test_the_papers_table_says_what_was_assumed(
@@ -69,7 +60,6 @@ def test_the_papers_table_says_what_was_assumed(
         (["--islands", "two"], "expected a whole number"),
         (["--chips", "4"], "--group-chips 8 is above --chips 4"),
         (["--frobnicate"], "unrecognized arguments: --frobnicate"),
-        (["--html", "/nowhere/page.html", "--islands", "1"], "cannot write /nowhere/page.html"),
         (["worlds", "--seeds", "0"], "--seeds 0: expected 1 to"),
         (["worlds", "--plan", "/nowhere"], "cannot read the plan /nowhere"),
     ],

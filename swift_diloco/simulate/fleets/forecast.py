@@ -72,8 +72,6 @@ class Forecast:
     """Mean traffic of an island in its busier direction as a share of its bandwidth."""
     link_gbit_s: float = 0.0
     """The same in Gbit/s."""
-    points: tuple[tuple[float, float], ...] = ()
-    """(hours, goodput so far) over the simulated time."""
 
 
 @dataclass
@@ -275,7 +273,6 @@ class Together:
             waiting=set(range(fleet.islands)),
         )
         self.lives: dict[int, PlannedLife] = {}
-        self.points: list[tuple[float, float]] = []
         for island in range(fleet.islands):
             self.world.at(fleet.step_s * island / fleet.islands, lambda island=island: self._start(island, FRESH))  # type: ignore[misc]
 
@@ -299,9 +296,7 @@ class Together:
         assert started and self.shared.begun_s is not None, f"no start: {self.syncer.brain.waiting_for()}"
         begun_s, end_s = self.shared.begun_s, self.fleet.hours * HOUR_S
         pushed, fetched, tape = self.syncer.bytes_pushed, self.syncer.bytes_fetched, len(self.history.tape)
-        for tenth in range(1, 51):
-            self.world.run(lambda: False, begun_s + end_s * tenth / 50)
-            self.points.append((self.fleet.hours * tenth / 50, self._useful() / self._capacity(end_s * tenth / 50)))
+        self.world.run(lambda: False, begun_s + end_s)
         self.world.now = begun_s + end_s
         for life in self.lives.values():
             life.close_book()
@@ -332,7 +327,6 @@ class Together:
             fetched_bytes=fetched,
             link_share=bits_s / self.fleet.bandwidth,
             link_gbit_s=bits_s / GIGA,
-            points=tuple(self.points),
         )
 
     def _merge_s(self) -> float:
@@ -342,9 +336,6 @@ class Together:
 
     def _useful(self) -> float:
         return sum(book.useful for book in self.shared.books)
-
-    def _capacity(self, seconds: float) -> float:
-        return self.fleet.chips_in_all * seconds
 
 
 def settings_of(fleet: Fleet) -> SyncerSettings:

@@ -6,10 +6,11 @@ carries tensors: values are named, uploads are named, and the buffers behind the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import IslandMessage, SyncerMessage, ValueName
+from swift_diloco.core.formats.tape_lines import TapeLine
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import Layout
@@ -267,8 +268,7 @@ class WriteFirst:
 class WriteTape:
     """Append one line to the event tape; the server adds the wall-clock time."""
 
-    event: str
-    fields: dict[str, object] = field(default_factory=dict)
+    line: TapeLine
 
 
 @dataclass(frozen=True)

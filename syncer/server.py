@@ -299,8 +299,8 @@ class Server:
             case ev.WriteCheckpoint() | ev.WriteFirst():
                 assert self._saver is not None, "no checkpoint is wanted without a folder"
                 self._saver.perform(effect)
-            case ev.WriteTape(event, fields):
-                self._files.tape.write(event, fields)
+            case ev.WriteTape(line):
+                self._files.tape.write(line)
             case ev.Log(level, text):
                 log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
             case ev.Exit(code, reason):

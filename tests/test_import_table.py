@@ -181,7 +181,8 @@ DYNAMIC = {
 
 CALLS = set(
     "dataclass field auto frozenset tuple range sum int str float TypeVar "
-    "re.compile logging.getLogger msgspec.Meta msgspec.msgpack.Decoder msgspec.msgpack.Encoder WIRE_VERSION.to_bytes "
+    "re.compile logging.getLogger msgspec.Meta msgspec.msgpack.Decoder msgspec.msgpack.Encoder msgspec.json.Encoder "
+    "WIRE_VERSION.to_bytes "
     "torch.no_grad torch.device np.uint32 np.array fields_of Setting CpuFlag Case Checkpoint Resumed Preset "
     "HelocoSettings".split()
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import (
     BudgetReached,
@@ -112,9 +113,9 @@ class Coordinator:
         state.now, state.effects = now, []
         restore(state, saved, layout, plan)
         self._saving.restored(saved)
-        carried = [push.push for push in saved.carried]
-        versions = [name.version for name in saved.values]
-        state.tape("resumed", t=saved.step, run=saved.run, versions=versions, carried=carried)
+        carried = tuple(push.push for push in saved.carried)
+        versions = tuple(name.version for name in saved.values)
+        state.tape(tape_lines.Resumed(t=saved.step, run=saved.run, versions=versions, carried=carried))
         state.log("info", f"run {saved.run} goes on after outer step {saved.step}")
         self._finish.resume({island for island, _ in saved.merged})
         return state.effects
@@ -246,7 +247,9 @@ class Coordinator:
         self._advance(member, step)
         if member.presence is Presence.TRAINING:
             self._state.roster.finish(member, Presence.DONE)
-            self._state.tape("done", island=member.island, generation=member.generation, step=member.clock.step)
+            self._state.tape(
+                tape_lines.Done(island=member.island, generation=member.generation, step=member.clock.step)
+            )
             self._state.log("info", f"{member} is done at step {member.clock.step}")
             self._gathering.stepped(member)
 

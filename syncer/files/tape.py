@@ -1,23 +1,23 @@
 """The event tape: one JSON object a line, appended at once, for audits and tools.
 
-It adds the wall-clock time (`time`, seconds since 1970) and the event's name; what the other fields mean is the
-business of whoever writes them. A line is whole, or it is the last one of a process that was killed. A disk that is
-full does not stop the syncer: what could not be written is kept in memory, in order, and written with the next line.
+It adds the wall-clock time; what a line says is `tape_lines`' matter. A line is whole, or it is the last one of a
+process that was killed. A disk that is full does not stop the syncer: what could not be written is kept in memory, in
+order, and written with the next line.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.formats.tape_lines import TapeLine, encode
 
 log = logging.getLogger("syncer")
 
@@ -53,12 +53,11 @@ class Tape:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._file.close()
 
-    def write(self, event: str, fields: Mapping[str, object]) -> None:
-        """Append one event. `fields` must be plain JSON values."""
-        line = {"time": round(self._clock(), 6), "event": event, **fields}
-        text = json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n"
+    def write(self, line: TapeLine) -> None:
+        """Append one event."""
+        text = encode(line, self._clock())
         with self._writing:
-            self._unwritten += text.encode()
+            self._unwritten += text
             try:
                 while self._unwritten:
                     self._unwritten = self._unwritten[self._file.write(self._unwritten) :]

@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,7 +22,7 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-from swift_diloco.core.formats import chunks
+from swift_diloco.core.formats import chunks, tape_lines
 from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding
 from swift_diloco.core.formats.frames import Buffer
 from swift_diloco.core.formats.messages import Fetch, Fetched, Piece, Refused, Superseded, SyncerMessage, ValueName
@@ -113,7 +113,7 @@ class Fetches:
         links: Links,
         state: GlobalState,
         post: Post,
-        write_tape: Callable[[str, Mapping[str, object]], None],
+        write_tape: Callable[[tape_lines.TapeLine], None],
     ) -> None:
         self.pinned_max = PINNED_MAX
         """Most values that are no longer present and live for pins."""
@@ -171,18 +171,16 @@ class Fetches:
         if pin is None or link.rank not in pin.waiting:
             return
         name = message.name
-        self._write_tape(
-            "fetched",
-            {
-                "island": pin.island,
-                "generation": link.generation,
-                "rank": link.rank,
-                "fragment": name.fragment,
-                "version": name.version,
-                "digest": name.digest,
-                "bytes": pin.sent_bytes.get(link.rank, 0),
-            },
+        line = tape_lines.Fetched(
+            island=pin.island,
+            generation=link.generation,
+            rank=link.rank,
+            fragment=name.fragment,
+            version=name.version,
+            digest=name.digest,
+            bytes=pin.sent_bytes.get(link.rank, 0),
         )
+        self._write_tape(line)
         self._leave(pin, link)
         if not pin.waiting:
             self._superseded.pop((link.generation, name.fragment), None)

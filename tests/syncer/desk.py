@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
     CutInstalled,
     Done,
@@ -42,6 +43,8 @@ from syncer.events import (
     UploadCompleted,
     WriteTape,
 )
+
+SomeLine = TypeVar("SomeLine", bound=tape_lines.Line)
 
 SESSION = "session"
 WIDTH = 4
@@ -220,9 +223,9 @@ class Desk:
             if isinstance(e, Send) and e.peer.startswith(f"control-{island}-") and isinstance(e.message, kind)
         ]
 
-    def tape(self, event: str) -> list[dict[str, object]]:
+    def tape(self, kind: type[SomeLine]) -> list[SomeLine]:
         """Every line of a kind on the tape."""
-        return [e.fields for e in self.effects if isinstance(e, WriteTape) and e.event == event]
+        return [e.line for e in self.effects if isinstance(e, WriteTape) and isinstance(e.line, kind)]
 
     def commits(self) -> list[tuple[int, int]]:
         """(outer step, fragment) of every commit that published."""
@@ -239,9 +242,10 @@ class Desk:
 def pushed(island: int, offer: PushOffer) -> WriteTape:
     """The line of the tape for an admitted push."""
     anchor = offer.anchor
-    line: dict[str, object] = {"island": island, "generation": offer.generation, "push": offer.push, "t": offer.t}
+    line: dict[str, Any] = {"island": island, "generation": offer.generation, "push": offer.push, "t": offer.t}
     line |= {"fragment": anchor.fragment, "base_version": anchor.version, "base_digest": anchor.digest}
-    return WriteTape("pushed", line | {name: getattr(offer, name) for name in ("steps", "tokens", "capture_step")})
+    line |= {name: getattr(offer, name) for name in ("steps", "tokens", "capture_step")}
+    return WriteTape(tape_lines.Pushed(**line))
 
 
 def control(island: int, life: int = 1) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zmq
 
-from swift_diloco.core.formats import frames
+from swift_diloco.core.formats import frames, tape_lines
 from swift_diloco.core.formats.messages import (
     Fetch,
     Fetched,
@@ -215,11 +215,11 @@ def test_value_that_was_never_published_is_superseded_by_the_present_one(tmp_pat
 
 def test_status_and_tape_are_written(tmp_path: Path) -> None:
     with serving(tmp_path) as world:
-        world.perform(ev.WriteTape("committed", {"t": 1}), ev.Log("info", "hello"))
+        world.perform(ev.WriteTape(tape_lines.Stateless(island=1)), ev.Log("info", "hello"))
         client = world.client()
         world.peer_of(client)
     line = json.loads((tmp_path / "tape.jsonl").read_text())
-    assert line["event"] == "committed" and line["t"] == 1 and line["time"] > 1.7e9
+    assert line["event"] == "stateless" and line["island"] == 1 and line["time"] > 1.7e9
     status = json.loads((tmp_path / "status.json").read_text())
     assert status | {"time": 0} == {
         "time": 0,

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, cast
 
+from swift_diloco.core.formats.tape_lines import Commit
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.island import events
 from swift_diloco.simulate.fleets.fleet import Fleet, Mode, check_fleet
@@ -300,11 +300,11 @@ class Together:
         self.world.now = begun_s + end_s
         for life in self.lives.values():
             life.close_book()
-        lines = [cast(dict[str, Any], f) for event, f in self.history.tape[tape:] if event == "commit"]
-        parts = [part for line in lines if not line["void"] for part in line["contributions"] if part["steps"]]
+        lines = [line for line in self.history.tape[tape:] if isinstance(line, Commit)]
+        parts = [part for line in lines if not line.void for part in line.contributions if part.steps]
         books, time_s = self.shared.books, end_s * self.fleet.islands
         steps = sum(book.steps for book in books)
-        merged = sum(part["steps"] for part in parts)
+        merged = sum(part.steps for part in parts)
         pushed, fetched = self.syncer.bytes_pushed - pushed, self.syncer.bytes_fetched - fetched
         bits_s = 8.0 * max(pushed, fetched) / end_s / self.fleet.islands
         without = sum(on_its_own(self.fleet, island, end_s)[0].useful for island in range(self.fleet.islands))
@@ -321,7 +321,7 @@ class Together:
             parked=sum(book.parked_s for book in books) / time_s,
             merged=min(1.0, merged / (steps * self.fleet.fragments)) if steps else 0.0,
             staleness_steps=merged / len(parts) if parts else 0.0,
-            staleness_steps_max=max((part["steps"] for part in parts), default=0),
+            staleness_steps_max=max((part.steps for part in parts), default=0),
             outer_steps=len(lines),
             pushed_bytes=pushed,
             fetched_bytes=fetched,

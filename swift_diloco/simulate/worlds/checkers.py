@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
 
+from swift_diloco.core.formats.tape_lines import Commit, Contribution, Dropped, Init, Resumed
 from swift_diloco.simulate.worlds.truth import History, Unit
 
 
@@ -24,52 +24,48 @@ class Rules:
     min_islands: int
 
 
-Part = dict[str, Any]
-
-
 def require(holds: bool, text: str) -> None:
     """Raise unless a property holds."""
     if not holds:
         raise Violation(text)
 
 
-def commits(history: History) -> list[Part]:
+def commits(history: History) -> list[Commit]:
     """Commits that are in the syncer's state: those after the outer step a restart went on from are taken back."""
-    standing: list[Part] = []
-    for event, fields in history.tape:
-        line = cast(Part, fields)
-        if event == "init":
-            standing = []
-        elif event == "resumed":
-            standing = [each for each in standing if each["t"] <= line["t"]]
-        elif event == "commit":
-            standing.append(line)
+    standing: list[Commit] = []
+    for line in history.tape:
+        match line:
+            case Init():
+                standing = []
+            case Resumed():
+                standing = [each for each in standing if each.t <= line.t]
+            case Commit():
+                standing.append(line)
     return standing
 
 
 def fates(history: History) -> list[tuple[int, str, str]]:
     """(life of the syncer, push, fate) of every push that was merged or dropped; a restart may undo an earlier life."""
     told, life = [], 0
-    for event, fields in history.tape:
-        line = cast(Part, fields)
-        life += event in ("resumed", "init")
-        if event == "dropped":
-            told.append((life, line["push"], "dropped"))
-        elif event == "commit" and not line["void"]:
-            told += [(life, part["push"], "merged") for part in line["contributions"] if part["steps"]]
+    for line in history.tape:
+        match line:
+            case Init() | Resumed():
+                life += 1
+            case Dropped():
+                told.append((life, line.push, "dropped"))
+            case Commit(void=False):
+                told += [(life, part.push, "merged") for part in line.contributions if part.steps]
     return told
 
 
-def merges(history: History) -> list[tuple[Part, Part]]:
+def merges(history: History) -> list[tuple[Commit, Contribution]]:
     """(commit, contribution) of every delta that became part of a value."""
-    return [
-        (line, part) for line in commits(history) if not line["void"] for part in line["contributions"] if part["steps"]
-    ]
+    return [(line, part) for line in commits(history) if not line.void for part in line.contributions if part.steps]
 
 
 def commits_are_in_order(history: History, rules: Rules) -> None:
     """Outer steps are committed one after the other, none twice, none left out."""
-    steps = [line["t"] for line in commits(history)]
+    steps = [line.t for line in commits(history)]
     require(steps == list(range(1, len(steps) + 1)), f"outer steps were committed as {steps}")
 
 
@@ -77,25 +73,25 @@ def versions_are_outer_steps(history: History, rules: Rules) -> None:
     """Step t changes fragment (t − 1) mod P to version t, or is void and changes nothing."""
     present = [0] * rules.fragments
     for line in commits(history):
-        fragment = (line["t"] - 1) % rules.fragments
-        version = present[fragment] if line["void"] else line["t"]
-        require(line["fragment"] == fragment, f"outer step {line['t']} changed fragment {line['fragment']}")
-        require(line["version"] == version, f"outer step {line['t']} made version {line['version']}")
+        fragment = (line.t - 1) % rules.fragments
+        version = present[fragment] if line.void else line.t
+        require(line.fragment == fragment, f"outer step {line.t} changed fragment {line.fragment}")
+        require(line.version == version, f"outer step {line.t} made version {line.version}")
         present[fragment] = version
 
 
 def no_step_below_min_islands(history: History, rules: Rules) -> None:
     """Every step has at least `min_islands` contributors."""
     for line in commits(history):
-        islands = {part["island"] for part in line["contributions"]}
-        require(line["void"] or len(islands) >= rules.min_islands, f"outer step {line['t']} had only {sorted(islands)}")
+        islands = {part.island for part in line.contributions}
+        require(line.void or len(islands) >= rules.min_islands, f"outer step {line.t} had only {sorted(islands)}")
 
 
 def floats_are_added_in_island_order(history: History, rules: Rules) -> None:
     """Contributions are in island order; an island has at most one, and one carried from before ahead of it."""
     for line in commits(history):
-        order = [(part["island"], not part.get("carried", False)) for part in line["contributions"]]
-        require(order == sorted(set(order)), f"outer step {line['t']} added (island, in time) {order}")
+        order = [(part.island, not part.carried) for part in line.contributions]
+        require(order == sorted(set(order)), f"outer step {line.t} added (island, in time) {order}")
 
 
 def no_unit_is_merged_twice(history: History, rules: Rules) -> None:
@@ -112,14 +108,14 @@ def no_anchor_is_merged_twice(history: History, rules: Rules) -> None:
     """No island's delta from one anchor is merged twice, as the tape tells it."""
     seen: dict[tuple[int, int, int], int] = {}
     for line, part in merges(history):
-        key = (part["island"], line["fragment"], part["base_version"])
-        require(key not in seen, f"(island, fragment, base) {key} was merged by {seen.get(key)} and {line['t']}")
-        seen[key] = line["t"]
+        key = (part.island, line.fragment, part.base_version)
+        require(key not in seen, f"(island, fragment, base) {key} was merged by {seen.get(key)} and {line.t}")
+        seen[key] = line.t
 
 
 def every_push_has_one_fate(history: History, rules: Rules) -> None:
     """No push is both merged and dropped, and none is either of them twice."""
-    merged = [part["push"] for _, part in merges(history)]
+    merged = [part.push for _, part in merges(history)]
     require(len(set(merged)) == len(merged), "a push was merged twice")
     seen: dict[tuple[int, str], str] = {}
     for life, push, fate in fates(history):

@@ -165,8 +165,8 @@ class SyncerHost:
                 self._open(upload, generation, fragment)
             case DropUpload(upload, _):
                 self._end(upload)
-            case WriteTape(event, fields):
-                self.history.tape.append((event, fields))
+            case WriteTape(line):
+                self.history.tape.append(line)
             case Log(level, text):
                 self.world.say(f"syncer {level}: {text}")
             case Exit(code, reason):

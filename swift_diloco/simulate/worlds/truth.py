@@ -7,13 +7,15 @@ the units that are in them. Knows no brain and no rule.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.formats.tape_lines import Commit, Init, Line, Resumed, TapeLine
 
 Unit = tuple[int, str, int]
 """One local step: island, life of its process, step number."""
 
-Fields = dict[str, object]
+SomeLine = TypeVar("SomeLine", bound=Line)
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Captured:
 class History:
     """Everything of note, in the order in which it happened."""
 
-    tape: list[tuple[str, Fields]] = field(default_factory=list)
+    tape: list[TapeLine] = field(default_factory=list)
     published: list[tuple[ValueName, float]] = field(default_factory=list)
     installed: list[tuple[int, ValueName, float]] = field(default_factory=list)
     merged: list[Merged] = field(default_factory=list)
@@ -69,13 +71,16 @@ class History:
     def stopped(self, *, well: bool) -> None:
         """The syncer ended as it was told to: all it had committed is promised, if it says that it ended well."""
         steps = [0]
-        for event, fields in self.tape:
-            if event in ("init", "resumed"):
-                steps = [step for step in steps if step <= int(str(fields.get("t", 0)))]
-            elif event == "commit":
-                steps.append(int(str(fields["t"])))
+        for line in self.tape:
+            match line:
+                case Init():
+                    steps = [0]
+                case Resumed(t=went_on):
+                    steps = [step for step in steps if step <= went_on]
+                case Commit():
+                    steps.append(line.t)
         self.durable = max(self.durable, *steps) if well else self.durable
 
-    def lines(self, event: str) -> list[Fields]:
+    def lines(self, kind: type[SomeLine]) -> list[SomeLine]:
         """Tape lines of one kind."""
-        return [fields for kind, fields in self.tape if kind == event]
+        return [line for line in self.tape if isinstance(line, kind)]

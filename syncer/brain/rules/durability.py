@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import ValueName
 from syncer.brain.memory.round import Round
@@ -155,7 +156,7 @@ class Saving:
         saved = self._ended(event.number)
         state, self._last = self._state, saved
         state.saved_step, state.save_fault = saved.step, ""
-        state.tape("checkpoint", t=saved.step, final=saved.final)
+        state.tape(tape_lines.Checkpoint(t=saved.step, final=saved.final))
         state.log("info", f"the checkpoint of outer step {saved.step} is written{' (final)' if saved.final else ''}")
         if self._initial is not None:
             (_, begin), self._initial = self._initial, None
@@ -169,7 +170,7 @@ class Saving:
         state.save_fault = event.reason
         state.checkpoint_wanted = not self.durable
         state.deadlines.set(CHECKPOINT, state.now + RETRY_S)
-        state.tape("checkpoint_failed", t=saved.step, reason=event.reason)
+        state.tape(tape_lines.CheckpointFailed(t=saved.step, reason=event.reason))
         what = "outer steps wait for it" if self.durable else "the run goes on, but a crash now loses what came since"
         where = state.settings.checkpoint_path
         state.log(

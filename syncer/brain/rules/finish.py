@@ -8,6 +8,7 @@ rounds wait a moment, too: what all learned during the outage is to be averaged,
 
 from __future__ import annotations
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import FinalCut
 from syncer.brain.memory.roster import Member, Presence
 from syncer.brain.memory.state import State
@@ -53,7 +54,7 @@ class Finish:
         state = self._state
         assert state.values is not None
         state.final = tuple(state.values.present)
-        state.tape("final", t=state.committed, versions=[name.version for name in state.final])
+        state.tape(tape_lines.Final(t=state.committed, versions=tuple(name.version for name in state.final)))
         state.log("info", f"the final cut is out after outer step {state.committed}")
         state.deadlines.set(LINGER, state.now + state.settings.final_linger_s)
         for member in state.roster.ordered():

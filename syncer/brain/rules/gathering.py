@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import Outcome, Pull, PullClosed, PushAnswer, PushOffer
 from syncer.brain.memory.history import Standing
 from syncer.brain.memory.pacing import grace_s, kth_smallest, launch_gap_s, spare_s, weight_of
@@ -110,7 +111,9 @@ class Gathering:
         if reason is not None:
             self._answer(member, offer.push, Outcome.REFUSED, reason, anchor_held=anchor_held)
             fragment = offer.anchor.fragment
-            state.tape("refused", island=member.island, push=offer.push[:TEXT_MAX], fragment=fragment, reason=reason)
+            state.tape(
+                tape_lines.Refused(island=member.island, push=offer.push[:TEXT_MAX], fragment=fragment, reason=reason)
+            )
             return
         answer = self._admitted(member, offer)
         if late:
@@ -133,8 +136,7 @@ class Gathering:
         state = self._state
         assert state.values is not None
         if offer.steps > 0:
-            state.tape(
-                "pushed",
+            pushed = tape_lines.Pushed(
                 island=member.island,
                 generation=member.generation,
                 push=offer.push,
@@ -146,6 +148,7 @@ class Gathering:
                 tokens=offer.tokens,
                 capture_step=offer.capture_step,
             )
+            state.tape(pushed)
         return Answer(
             push=offer.push,
             island=member.island,

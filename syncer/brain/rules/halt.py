@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import Stopping
 from syncer.brain.memory.round import UPLOAD_IDLE_S, Round, Stage
 from syncer.brain.memory.state import State
@@ -78,7 +79,7 @@ class Halt:
         state = self._state
         for member in sorted(state.roster.generations.values(), key=lambda m: m.island):
             state.send(member, Stopping(state.session, member.generation, reason))
-        state.tape("stopped", reason=reason)
+        state.tape(tape_lines.Stopped(reason=reason))
         leave(state, code, reason)
 
 

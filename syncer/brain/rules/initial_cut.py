@@ -6,6 +6,7 @@ everything and asks again; once the values exist nothing here does anything.
 
 from __future__ import annotations
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import InitWanted, ValueName
 from swift_diloco.core.layout.fragments import fragment_elements
 from syncer.brain.memory.history import Values
@@ -93,9 +94,9 @@ class InitialCut:
             member.installed = [member.clock.step] * state.fragments
             member.clock.interrupt()
         sizes = [fragment_elements(state.layout, state.plan, f) for f in range(state.fragments)]
-        fragments = [
-            {"id": f, "tensors": len(state.plan.fragments[f]), "elements": sizes[f], "bytes": F32_BYTES * sizes[f]}
+        fragments = tuple(
+            tape_lines.FragmentSize(f, len(state.plan.fragments[f]), sizes[f], F32_BYTES * sizes[f])
             for f in range(state.fragments)
-        ]
-        state.tape("init", run=state.run, fragments=fragments, layout=state.layout.fingerprint)
+        )
+        state.tape(tape_lines.Init(run=state.run, fragments=fragments, layout=state.layout.fingerprint))
         state.log("info", f"run {state.run} begins: {state.fragments} fragments, {sum(sizes)} parameters")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.chunks import Encoding, encoded_bytes
 from swift_diloco.core.formats.messages import Outcome, PushAnswer, PushOffer
 from swift_diloco.core.layout.fragments import fragment_elements
@@ -109,7 +110,7 @@ class Carrying:
         state.carried[answer.island, late.fragment] = late
         message = PushAnswer(state.session, answer.generation, answer.push, Outcome.CARRIED)
         state.send_to(answer.island, answer.generation, message)
-        state.tape("carried", island=answer.island, push=answer.push, t=late.t, fragment=late.fragment)
+        state.tape(tape_lines.Carried(island=answer.island, push=answer.push, t=late.t, fragment=late.fragment))
         self._make_room(state.settings.carried_bytes_max)
         return True
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import Command, Order, Unknown
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
 from swift_diloco.core.settings.schema import read_value, refuse_unknown
@@ -62,7 +63,7 @@ class Admin:
         except (Refusal, UserError) as error:
             done, text = False, str(error)
         what, reason = request.command.value, request.reason[:TEXT_MAX]
-        state.tape("admin", command=what, island=request.island, done=done, text=text, reason=reason)
+        state.tape(tape_lines.Admin(command=what, island=request.island, done=done, text=text, reason=reason))
         state.log("warning", f"an operator says {what}{f' ({reason})' if reason else ''}: {text}")
         state.do(Send(peer, AdminReply(state.session, request.nonce[:TEXT_MAX], done, text)))
         if done and request.command is AdminCommand.STOP:

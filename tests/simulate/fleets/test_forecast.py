@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from swift_diloco.core.formats.tape_lines import Joined
 from swift_diloco.simulate.fleets.fleet import Fleet, Mode, closed_form
 from swift_diloco.simulate.fleets.forecast import Forecast, Together, forecast, lasting
 
@@ -54,7 +55,7 @@ def test_plain_islands_are_restarted_and_join_again() -> None:
     fleet = changed(BUSY, mode=Mode.PLAIN, restart_s=60.0, checkpoint_steps=5, hours=0.3)
     world = Together(fleet)
     found = world.run()
-    joined = world.history.lines("joined")
+    joined = world.history.lines(Joined)
     assert len(joined) > 8 and found.interruptions > 8
     assert all(life.checkpoint.step > 5 for life in world.lives.values()), "they go on where they were"
     assert found.utilisation > found.goodput > 0.5

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import Contract, ValueName
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.island.brain.anchors import Anchor
@@ -84,14 +86,14 @@ def objects(checker: Checker, run: Run) -> str:
     return str(caught.value)
 
 
-def commit_lines(change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Change:
+def commit_lines(change: Callable[[tape_lines.Commit], tape_lines.Commit | None]) -> Change:
     """Change the tape's commit lines; None leaves one out."""
 
     def changed(effect: Effect) -> list[Effect]:
-        if not isinstance(effect, WriteTape) or effect.event != "commit":
+        if not isinstance(effect, WriteTape) or not isinstance(effect.line, tape_lines.Commit):
             return [effect]
-        fields = change(dict(effect.fields))
-        return [] if fields is None else [WriteTape("commit", fields)]
+        line = change(effect.line)
+        return [] if line is None else [WriteTape(line)]
 
     return changed
 
@@ -104,12 +106,12 @@ def test_the_same_worlds_without_a_bug_pass() -> None:
 
 
 def test_a_commit_that_is_left_out_is_caught(spoil: Callable[[Change], None]) -> None:
-    spoil(commit_lines(lambda line: None if line["t"] == 3 else line))
+    spoil(commit_lines(lambda line: None if line.t == 3 else line))
     assert "[1, 2, 4" in objects(checkers.commits_are_in_order, world())
 
 
 def test_a_wrong_version_is_caught(spoil: Callable[[Change], None]) -> None:
-    spoil(commit_lines(lambda line: line | {"version": line["version"] + (line["t"] == 4)}))
+    spoil(commit_lines(lambda line: replace(line, version=line.version + (line.t == 4))))
     assert objects(checkers.versions_are_outer_steps, world()) == "outer step 4 made version 5"
 
 
@@ -119,7 +121,7 @@ def test_a_step_below_min_islands_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_floats_out_of_order_are_caught(spoil: Callable[[Change], None]) -> None:
-    spoil(commit_lines(lambda line: line | {"contributions": line["contributions"][::-1]}))
+    spoil(commit_lines(lambda line: replace(line, contributions=line.contributions[::-1])))
     assert "added (island, in time) [(" in objects(checkers.floats_are_added_in_island_order, world())
 
 
@@ -137,8 +139,8 @@ def test_learning_that_is_merged_twice_is_caught() -> None:
 
 
 def test_an_anchor_that_is_merged_twice_is_caught(spoil: Callable[[Change], None]) -> None:
-    def always_0(line: dict[str, Any]) -> dict[str, Any]:
-        return line | {"contributions": [part | {"base_version": 0} for part in line["contributions"]]}
+    def always_0(line: tape_lines.Commit) -> tape_lines.Commit:
+        return replace(line, contributions=tuple(replace(part, base_version=0) for part in line.contributions))
 
     spoil(commit_lines(always_0))
     assert "was merged by" in objects(checkers.no_anchor_is_merged_twice, world())
@@ -146,10 +148,10 @@ def test_an_anchor_that_is_merged_twice_is_caught(spoil: Callable[[Change], None
 
 def test_a_push_with_two_fates_is_caught(spoil: Callable[[Change], None]) -> None:
     def also_dropped(effect: Effect) -> list[Effect]:
-        if isinstance(effect, WriteTape) and effect.event == "commit" and effect.fields["t"] == 3:
-            parts: Any = effect.fields["contributions"]
-            return [effect, WriteTape("dropped", {"push": parts[0]["push"], "island": 0})]
-        return [effect]
+        if not isinstance(effect, WriteTape) or not isinstance(effect.line, tape_lines.Commit) or effect.line.t != 3:
+            return [effect]
+        push = effect.line.contributions[0].push
+        return [effect, WriteTape(tape_lines.Dropped(island=0, push=push, t=3, fragment=0, reason="why"))]
 
     spoil(also_dropped)
     assert "was merged, then dropped" in objects(checkers.every_push_has_one_fate, world())

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from swift_diloco.core.formats.tape_lines import Commit
 from swift_diloco.simulate.worlds.plans import Kind, calm_plan, rough_plan
 from swift_diloco.simulate.worlds.run import run_plan
 
@@ -17,7 +18,7 @@ ROUGH = range(200)
 def test_a_calm_world_learns_and_ends_with_one_cut_everywhere(seed: int) -> None:
     run = run_plan(calm_plan(seed))
     assert set(run.world.fired) <= {"missed the end"}, "an island may start too late, and that is all"
-    assert any(not line["void"] for line in run.history.lines("commit")), "nothing was learned"
+    assert any(not line.void for line in run.history.lines(Commit)), "nothing was learned"
     begun_s = min(island.start_s for island in run.plan.islands)
     punctual = [life for i, life in run.lives.items() if run.plan.islands[i].start_s <= begun_s + 5.0]
     assert punctual and all(life.finished for life in punctual)

@@ -7,8 +7,10 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.formats.tape_lines import Commit, Contribution, Dropped, Resumed
 from swift_diloco.simulate.worlds.checkers import Rules, Violation, check, commits
 from swift_diloco.simulate.worlds.truth import Captured, History, Merged
 
@@ -16,12 +18,43 @@ RULES = Rules(fragments=2, min_islands=2)
 NAME = ValueName(0, 1, "1.5")
 
 
-def part(island: int, push: str, base: int) -> dict[str, Any]:
-    return {"island": island, "generation": f"g{island}", "push": push, "base_version": base, "steps": 2}
+def part(island: int, push: str, base: int, **changes: Any) -> Contribution:
+    given = Contribution(
+        island=island,
+        generation=f"g{island}",
+        push=push,
+        base_version=base,
+        lag=0,
+        steps=2,
+        tokens=20,
+        weight=1.0,
+        bytes=16,
+        capture_step=2,
+    )
+    return replace(given, **changes)
 
 
-def commit(t: int, *parts: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    return ("commit", {"t": t, "fragment": (t - 1) % 2, "version": t, "void": False, "contributions": list(parts)})
+def commit(t: int, *parts: Contribution) -> Commit:
+    return Commit(
+        t=t,
+        fragment=(t - 1) % 2,
+        version=t,
+        digest=f"d{t}",
+        void=False,
+        contributions=parts,
+        offenders=(),
+        quorum_s=0.0,
+        round_s=0.0,
+        merge_s=0.0,
+    )
+
+
+def dropped(island: int, push: str) -> Dropped:
+    return Dropped(island=island, push=push, t=1, fragment=0, reason="why")
+
+
+def resumed(t: int) -> Resumed:
+    return Resumed(t=t, run="run", versions=(), carried=())
 
 
 def good() -> History:
@@ -29,8 +62,8 @@ def good() -> History:
         tape=[
             commit(1, part(0, "a", 0), part(1, "b", 0)),
             commit(2, part(0, "c", 0), part(1, "d", 0)),
-            ("dropped", {"island": 1, "push": "x"}),
-            commit(3, part(0, "e", 1), part(1, "late", 0) | {"carried": True}, part(1, "f", 1)),
+            dropped(1, "x"),
+            commit(3, part(0, "e", 1), part(1, "late", -1, carried=True), part(1, "f", 1)),
         ],
         published=[(NAME, 1.5)],
         installed=[(0, NAME, 1.5)],
@@ -40,13 +73,19 @@ def good() -> History:
         ended=["b", "a"],
         resumed=[(3, 2)],
     )
-    line(history, 3)["contributions"][1]["base_version"] = -1
     return history
 
 
-def line(history: History, t: int) -> dict[str, Any]:
-    found: dict[str, Any] = next(dict_ for event, dict_ in history.tape if event == "commit" and dict_["t"] == t)
-    return found
+def change(history: History, of: int, /, **changes: Any) -> None:
+    """Change the commit line of an outer step."""
+    (at,) = (i for i, line in enumerate(history.tape) if isinstance(line, Commit) and line.t == of)
+    history.tape[at] = replace(history.tape[at], **changes)
+
+
+def change_parts(history: History, t: int, changed: Callable[[tuple[Contribution, ...]], Any]) -> None:
+    """Change the contributions of an outer step."""
+    (line,) = (line for line in history.lines(Commit) if line.t == t)
+    change(history, t, contributions=changed(line.contributions))
 
 
 def test_a_good_history_passes() -> None:
@@ -55,18 +94,18 @@ def test_a_good_history_passes() -> None:
 
 BUGS: dict[str, Callable[[History], object]] = {
     "out of order": lambda h: h.tape.reverse(),
-    "left out": lambda h: line(h, 3).update(t=5),
-    "wrong fragment": lambda h: line(h, 3).update(fragment=1),
-    "wrong version": lambda h: line(h, 3).update(version=2),
-    "void with a version": lambda h: line(h, 3).update(void=True),
-    "below min_islands": lambda h: line(h, 2)["contributions"].pop(),
-    "island order": lambda h: line(h, 3)["contributions"].reverse(),
-    "an island twice": lambda h: line(h, 2)["contributions"].append(part(1, "y", 0)),
-    "anchor twice": lambda h: line(h, 3)["contributions"][0].update(base_version=0),
+    "left out": lambda h: change(h, 3, t=5),
+    "wrong fragment": lambda h: change(h, 3, fragment=1),
+    "wrong version": lambda h: change(h, 3, version=2),
+    "void with a version": lambda h: change(h, 3, void=True),
+    "below min_islands": lambda h: change_parts(h, 2, lambda parts: parts[:-1]),
+    "island order": lambda h: change_parts(h, 3, lambda parts: parts[::-1]),
+    "an island twice": lambda h: change_parts(h, 2, lambda parts: (*parts, part(1, "y", 0))),
+    "anchor twice": lambda h: change_parts(h, 3, lambda parts: (part(0, "e", 0), *parts[1:])),
     "unit twice": lambda h: h.merged.append(Merged(4, 0, "again", frozenset({(0, "life", 1)}))),
-    "merged twice": lambda h: line(h, 2)["contributions"][0].update(push="a"),
-    "merged and dropped": lambda h: h.tape.append(("dropped", {"island": 0, "push": "a"})),
-    "dropped twice": lambda h: h.tape.append(("dropped", {"island": 1, "push": "x"})),
+    "merged twice": lambda h: change_parts(h, 2, lambda parts: (part(0, "a", 0), *parts[1:])),
+    "merged and dropped": lambda h: h.tape.append(dropped(0, "a")),
+    "dropped twice": lambda h: h.tape.append(dropped(1, "x")),
     "steps not told": lambda h: h.captured.append(Captured("z", 2, frozenset())),
     "two values of a name": lambda h: h.published.append((NAME, 2.5)),
     "installed what was not published": lambda h: h.installed.append((1, NAME, 2.5)),
@@ -87,8 +126,8 @@ def test_a_bug_is_caught(bug: str) -> None:
 
 def test_a_restart_takes_back_what_came_after_its_checkpoint() -> None:
     history = good()
-    history.tape += [("resumed", {"t": 1}), commit(2, part(0, "g", 0), part(1, "h", 0))]
-    assert [each["t"] for each in commits(history)] == [1, 2]
+    history.tape += [resumed(1), commit(2, part(0, "g", 0), part(1, "h", 0))]
+    assert [each.t for each in commits(history)] == [1, 2]
     check(history, RULES)
     history.tape.append(commit(4, part(0, "i", 0), part(1, "j", 0)))
     with pytest.raises(Violation, match="outer steps were committed as"):
@@ -97,5 +136,5 @@ def test_a_restart_takes_back_what_came_after_its_checkpoint() -> None:
 
 def test_a_push_that_was_dropped_in_a_life_that_was_taken_back_may_be_merged() -> None:
     history = good()
-    history.tape += [("resumed", {"t": 2}), commit(3, part(0, "x", 1), part(1, "k", 1))]
+    history.tape += [resumed(2), commit(3, part(0, "x", 1), part(1, "k", 1))]
     check(history, RULES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
     Contract,
     FinalCut,
@@ -44,11 +45,11 @@ def test_cold_start_asks_island_0_once_all_expected_are_there() -> None:
         RegisterRank("k1", 1, 0, bulk(1), desk.boxes()),
         Send(bulk(1), RankWelcome(SESSION, "k1", 0)),
         Send(control(1), Joined(SESSION, "k1")),
-        WriteTape("joined", {"island": 1, "generation": "k1", "step": 0, "reason": ""}),
+        WriteTape(tape_lines.Joined(island=1, generation="k1", step=0, reason="")),
     ]
     assert desk.brain.waiting_for() == "islands to join (1 of 2 are here)"
     assert desk.join(0)[-4:] == [
-        WriteTape("joined", {"island": 0, "generation": "k3", "step": 0, "reason": ""}),
+        WriteTape(tape_lines.Joined(island=0, generation="k3", step=0, reason="")),
         OpenUpload("k3.init-1-0", "k3", 0, "f32"),
         OpenUpload("k3.init-1-1", "k3", 1, "f32"),
         Send(control(0), InitWanted(SESSION, "k3", ("k3.init-1-0", "k3.init-1-1"))),
@@ -64,9 +65,9 @@ def test_rounds_open_on_every_fragment_when_the_initial_values_are_adopted() -> 
     desk.join(1)
     for fragment in range(2):
         desk.take(UploadCompleted(f"k1.init-1-{fragment}", 16))
-    fragments = [{"id": f, "tensors": 1, "elements": 4, "bytes": 16} for f in range(2)]
+    fragments = tuple(tape_lines.FragmentSize(id=f, tensors=1, elements=4, bytes=16) for f in range(2))
     assert desk.take(InitAdopted(initial_names(2))) == [
-        WriteTape("init", {"run": "k5", "fragments": fragments, "layout": desk.layout.fingerprint}),
+        WriteTape(tape_lines.Init(run="k5", fragments=fragments, layout=desk.layout.fingerprint)),
         Send(control(0), Pull(SESSION, "k1", 1, 0, 1)),
         Send(control(1), Pull(SESSION, "k3", 1, 0, 1)),
         Send(control(0), Pull(SESSION, "k1", 2, 1, 1)),
@@ -90,37 +91,38 @@ def test_a_round_merges_its_answers_in_island_order_and_commits() -> None:
     ]
     desk.now = 5.0
     name = ValueName(0, 1, "digest-1")
-    line = {
-        "t": 1,
-        "fragment": 0,
-        "version": 1,
-        "digest": "digest-1",
-        "void": False,
-        "contributions": [
-            {
-                "island": island,
-                "generation": generation,
-                "push": push,
-                "base_version": 0,
-                "lag": 0,
-                "steps": steps,
-                "tokens": 10,
-                "weight": weight,
-                "bytes": size,
-                "capture_step": 2,
-            }
-            for island, generation, push, steps, weight, size in (
-                (0, "k1", first, 2, 50.0, 9),
-                (1, "k3", later.push, 1, 100.0, 7),
+    parts = (
+        (0, "k1", first, 2, 50.0, 9),
+        (1, "k3", later.push, 1, 100.0, 7),
+    )
+    line = tape_lines.Commit(
+        t=1,
+        fragment=0,
+        version=1,
+        digest="digest-1",
+        void=False,
+        contributions=tuple(
+            tape_lines.Contribution(
+                island=island,
+                generation=generation,
+                push=push,
+                base_version=0,
+                lag=0,
+                steps=steps,
+                tokens=10,
+                weight=weight,
+                bytes=size,
+                capture_step=2,
             )
-        ],
-        "offenders": [],
-        "quorum_s": 4.0,
-        "round_s": 5.0,
-        "merge_s": 0.5,
-    }
+            for island, generation, push, steps, weight, size in parts
+        ),
+        offenders=(),
+        quorum_s=4.0,
+        round_s=5.0,
+        merge_s=0.5,
+    )
     assert desk.merged(1) == [
-        WriteTape("commit", line),
+        WriteTape(line),
         Commit(1, name, (first, later.push)),
         Send(control(0), Pull(SESSION, "k1", 3, 0, 1)),
         Send(control(1), Pull(SESSION, "k3", 3, 0, 1)),
@@ -150,7 +152,7 @@ def test_a_run_ends_with_one_round_per_fragment_the_final_cut_and_exit() -> None
     ending = desk.empty(1, 6)
     cut = (ValueName(0, 3, "digest-3"), ValueName(1, 4, "digest-4"))
     assert ending[-3:] == [
-        WriteTape("final", {"t": 6, "versions": [3, 4]}),
+        WriteTape(tape_lines.Final(t=6, versions=(3, 4))),
         Send(control(0), FinalCut(SESSION, "k1", cut)),
         Send(control(1), FinalCut(SESSION, "k3", cut)),
     ]

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import CutInstalled, Done, Heartbeat, Hello, Leave, PushOffer, Saved, ValueName
 from syncer.events import (
     AdoptInit,
@@ -185,9 +186,8 @@ def test_invariants_hold_in_a_storm(seed: int) -> None:
     storm = Storm(seed)
     for _ in range(EVENTS):
         storm.act()
-    for line in storm.desk.tape("commit"):
-        contributions: Any = line["contributions"]
-        assert line["void"] or len(contributions) >= storm.min_islands
+    for line in storm.desk.tape(tape_lines.Commit):
+        assert line.void or len(line.contributions) >= storm.min_islands
     if not storm.exited:
         before = len(storm.desk.effects)
         storm.desk.take(StopRequested())
@@ -202,7 +202,8 @@ def test_storms_reach_commits_void_rounds_and_drops() -> None:
         storm = Storm(seed)
         for _ in range(EVENTS):
             storm.act()
-        seen |= {"commit" for line in storm.desk.tape("commit") if not line["void"]}
-        seen |= {"void" for line in storm.desk.tape("commit") if line["void"]}
-        seen |= {event for event in ("dropped", "refused", "left", "joined") if storm.desk.tape(event)}
-    assert seen == {"commit", "void", "dropped", "refused", "left", "joined"}
+        seen |= {"commit" for line in storm.desk.tape(tape_lines.Commit) if not line.void}
+        seen |= {"void" for line in storm.desk.tape(tape_lines.Commit) if line.void}
+        kinds = (tape_lines.Dropped, tape_lines.Refused, tape_lines.Left, tape_lines.Joined)
+        seen |= {kind.__name__ for kind in kinds if storm.desk.tape(kind)}
+    assert seen == {"commit", "void", "Dropped", "Refused", "Left", "Joined"}

@@ -9,25 +9,26 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.formats import tape_lines
 from syncer.files.tape import Tape
 
 
 def test_lines_are_there_at_once_and_appended_to_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "tape.jsonl"
     with Tape(path, clock=lambda: 12.3456789) as tape:
-        tape.write("committed", {"t": 1, "name": "é"})
-        assert path.read_text(encoding="utf-8") == '{"time":12.345679,"event":"committed","t":1,"name":"é"}\n'
+        tape.write(tape_lines.Stopped(reason="é"))
+        assert path.read_text(encoding="utf-8") == '{"event":"stopped","time":12.345679,"reason":"é"}\n'
     with Tape(path, clock=lambda: 13.0) as tape:
-        tape.write("void", {})
-    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["committed", "void"]
+        tape.write(tape_lines.Stateless(island=1))
+    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["stopped", "stateless"]
 
 
 def test_a_line_that_a_killed_process_left_unfinished_stays_a_line_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     path.write_text('{"event":"a"}\n{"event":"b","t')
     with Tape(path, clock=lambda: 1.0) as tape:
-        tape.write("c", {})
-    assert path.read_text() == '{"event":"a"}\n{"event":"b","t\n{"time":1.0,"event":"c"}\n'
+        tape.write(tape_lines.Stateless(island=1))
+    assert path.read_text() == '{"event":"a"}\n{"event":"b","t\n{"event":"stateless","time":1.0,"island":1}\n'
 
 
 class FullDisk:
@@ -58,13 +59,13 @@ def test_a_full_disk_loses_no_line_and_keeps_their_order(tmp_path: Path, caplog:
         real.close()
         tape._file = disk  # type: ignore[assignment]
         for t in range(3):
-            tape.write("commit", {"t": t})
+            tape.write(tape_lines.Stateless(island=t))
         with pytest.raises(OSError, match="the event tape could not be written"):
             tape.sync()
         disk.room = 10**6
-        tape.write("commit", {"t": 3})
+        tape.write(tape_lines.Stateless(island=3))
         tape.sync()
-    assert [json.loads(line)["t"] for line in path.read_text().splitlines()] == [0, 1, 2, 3]
+    assert [json.loads(line)["island"] for line in path.read_text().splitlines()] == [0, 1, 2, 3]
     assert caplog.text.count("CANNOT BE WRITTEN") == 1, "told once, not for every line"
 
 
@@ -76,7 +77,7 @@ def test_file_that_cannot_be_written_is_a_users_mistake(tmp_path: Path) -> None:
 def test_fields_that_are_not_json_are_our_bug_and_write_nothing(tmp_path: Path) -> None:
     with Tape(tmp_path / "tape.jsonl") as tape:
         with pytest.raises(TypeError):
-            tape.write("bad", {"value": object()})
+            tape.write(tape_lines.Stopped(reason=object()))  # type: ignore[arg-type]
         assert (tmp_path / "tape.jsonl").read_text() == ""
 
 
@@ -95,7 +96,7 @@ def test_a_sync_beside_a_write_waits_for_the_line_and_does_not_call_it_lost(tmp_
         thread = threading.Thread(target=sync)
         thread.start()
         for number in range(2000):
-            tape.write("pushed", {"number": number})
+            tape.write(tape_lines.Stateless(island=number))
         stop.set()
         thread.join()
     assert errors == []

@@ -3,6 +3,7 @@ find nothing."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from swift_diloco.simulate.worlds.plans import plan_of
@@ -15,8 +16,8 @@ def audited(seed: int) -> Report:
     run = Run(plan_of(seed, faults=True, crashes=True))
     run.finish()
     auditing = Audit()
-    for number, (event, fields) in enumerate(run.history.tape, 1):
-        auditing.take(number, {"event": event, **fields})
+    for number, line in enumerate(run.history.tape, 1):
+        auditing.take(number, msgspec.to_builtins(line))
     return auditing.report()
 
 

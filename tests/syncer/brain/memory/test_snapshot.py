@@ -11,6 +11,7 @@ import pytest
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.checkpoint_files import read_newest
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.manifest import Manifest, SavedState
 from swift_diloco.core.formats.messages import Done, FinalCut, Pull, ValueName, Welcome
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
@@ -80,8 +81,7 @@ def trained(**settings: Any) -> Desk:
 def test_outer_steps_and_versions_go_on_where_the_checkpoint_was() -> None:
     desk = trained()
     new, effects = resumed(desk, last_state(desk))
-    line = {"t": 1, "run": "k5", "versions": [1, 0], "carried": []}
-    assert effects == [WriteTape("resumed", line)]
+    assert effects == [WriteTape(tape_lines.Resumed(t=1, run="k5", versions=(1, 0), carried=()))]
     new.join(0)
     welcome = new.sent(0, Welcome)[0]
     assert welcome.run == "k5" and welcome.values == (ValueName(0, 1, "digest-1"), initial_names(2)[1])
@@ -122,7 +122,8 @@ def test_a_carried_push_is_merged_after_the_restart_and_never_twice() -> None:
     state = last_state(desk)
     assert [push.push for push in state.carried] == [late]
     new, (line,) = resumed(desk, state, checkpoint_every=1)
-    assert isinstance(line, WriteTape) and line.fields["carried"] == [late]
+    assert isinstance(line, WriteTape)
+    assert line.line == tape_lines.Resumed(t=2, run="k5", versions=(1, 2), carried=(late,))
     new.join(1)
     new.at(RETURN_S)
     assert new.sent(1, Welcome)[0].held == (initial_names(2)[0],)
@@ -216,10 +217,10 @@ def test_a_syncer_without_state_that_meets_a_running_island_says_so_loudly() -> 
     desk = saving_desk()
     desk.join(0, running=True)
     (told,) = (e.text for e in desk.effects if isinstance(e, Log) and e.level == "error")
-    assert "forgot --resume?" in told and desk.tape("stateless") == [{"island": 0}]
+    assert "forgot --resume?" in told and desk.tape(tape_lines.Stateless) == [tape_lines.Stateless(island=0)]
     new, _ = resumed(desk, last_state(trained()))
     new.join(0, running=True)
-    assert not new.tape("stateless")
+    assert not new.tape(tape_lines.Stateless)
 
 
 # -- The numbers ------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
     Dropped,
     Pull,
@@ -77,9 +78,9 @@ def test_a_round_without_any_progress_is_void_and_the_outer_step_goes_on() -> No
     effects = desk.empty(0, 1)
     push = "k1.1"
     reason = "outer step 1 was void: no island had learned anything"
-    assert [e.event for e in effects if isinstance(e, WriteTape)] == ["commit", "dropped"]
-    line = desk.tape("commit")[0]
-    assert (line["t"], line["version"], line["void"]) == (1, 0, True)
+    assert [type(e.line) for e in effects if isinstance(e, WriteTape)] == [tape_lines.Commit, tape_lines.Dropped]
+    line = desk.tape(tape_lines.Commit)[0]
+    assert (line.t, line.version, line.void) == (1, 0, True)
     assert Send(control(0), Dropped(SESSION, "k1", push, reason)) in effects
     assert Send(control(0), Pull(SESSION, "k1", 3, 0, 1)) in effects
     assert not desk.merges() and not desk.commits()
@@ -91,7 +92,7 @@ def test_a_void_round_waits_for_its_turn() -> None:
     assert not [e for e in desk.empty(0, 2) if isinstance(e, WriteTape)]
     desk.push(0, 1)
     desk.merged(1)
-    assert [(line["t"], line["void"]) for line in desk.tape("commit")] == [(1, False), (2, True)]
+    assert [(line.t, line.void) for line in desk.tape(tape_lines.Commit)] == [(1, False), (2, True)]
 
 
 def test_a_result_that_is_not_finite_is_void_and_releases_every_anchor() -> None:
@@ -103,15 +104,13 @@ def test_a_result_that_is_not_finite_is_void_and_releases_every_anchor() -> None
     why = "outer step 1 was void: deltas of islands [1] made a result that is not finite"
     assert effects[1:6] == [
         Send(control(0), Dropped(SESSION, "k1", "k1.1", why, initial_names(2)[0])),
-        WriteTape("dropped", {"island": 0, "push": "k1.1", "t": 1, "fragment": 0, "reason": why}),
+        WriteTape(tape_lines.Dropped(island=0, push="k1.1", t=1, fragment=0, reason=why)),
         Send(control(1), Dropped(SESSION, "k3", "k3.2", "the delta was not finite", initial_names(2)[0])),
-        WriteTape(
-            "dropped", {"island": 1, "push": "k3.2", "t": 1, "fragment": 0, "reason": "the delta was not finite"}
-        ),
+        WriteTape(tape_lines.Dropped(island=1, push="k3.2", t=1, fragment=0, reason="the delta was not finite")),
         DiscardMerge(1, ("k1.1", "k3.2")),
     ]
-    line = desk.tape("commit")[0]
-    assert (line["void"], line["offenders"], line["version"]) == (True, [1], 0)
+    line = desk.tape(tape_lines.Commit)[0]
+    assert (line.void, line.offenders, line.version) == (True, (1,), 0)
     for island in (0, 1):
         desk.push(island, 3)
     desk.push(0, 2)
@@ -129,15 +128,13 @@ def test_a_round_is_merged_without_the_island_that_spoilt_it_when_enough_others_
     assert desk.merged(1, finite=False, offenders=(1,)) == [
         DiscardMerge(1, ("k3.2",)),
         Send(control(1), Dropped(SESSION, "k3", "k3.2", "the delta was not finite", initial_names(2)[0])),
-        WriteTape(
-            "dropped", {"island": 1, "push": "k3.2", "t": 1, "fragment": 0, "reason": "the delta was not finite"}
-        ),
+        WriteTape(tape_lines.Dropped(island=1, push="k3.2", t=1, fragment=0, reason="the delta was not finite")),
         Merge(1, 1, 0, (Merging(0, "k1.1", 200.0),)),
     ]
     desk.gone(1)
     desk.merged(1)
-    (line,) = desk.tape("commit")
-    assert [part["island"] for part in line["contributions"]] == [0]  # type: ignore[attr-defined]
+    (line,) = desk.tape(tape_lines.Commit)
+    assert [part.island for part in line.contributions] == [0]
     assert desk.commits() == [(1, 0)]
 
 
@@ -164,7 +161,7 @@ def test_arrival_order_changes_neither_the_merge_nor_the_commit() -> None:
 
 
 def _is_commit_line(effect: Effect) -> bool:
-    return isinstance(effect, WriteTape) and effect.event == "commit"
+    return isinstance(effect, WriteTape) and isinstance(effect.line, tape_lines.Commit)
 
 
 # -- Pace -------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import FinalCut, Pull, ValueName
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
@@ -153,7 +154,7 @@ def test_after_a_failure_the_run_goes_on_and_the_write_is_tried_again() -> None:
     step(desk, 1)
     step(desk, 2)
     effects = failed(desk, 1)
-    assert WriteTape("checkpoint_failed", {"t": 2, "reason": "no room"}) in effects and not wanted(effects)
+    assert WriteTape(tape_lines.CheckpointFailed(t=2, reason="no room")) in effects and not wanted(effects)
     assert desk.brain.status()["checkpoint"] == {"t": None, "writing": "", "fault": "no room"}
     assert [e.t for e in step(desk, 3) if isinstance(e, Commit)] == [3]
     assert wanted(desk.at(RETRY_S - 1.0)) == []
@@ -198,13 +199,13 @@ def test_nobody_hears_of_initial_values_that_are_not_on_the_disk() -> None:
     desk.join(1)
     assert desk.brain.status()["versions"] == [] and not desk.sent(1, Pull)
     effects = written(desk, 1)
-    assert effects[1] == AnnounceAll() and desk.tape("init")
+    assert effects[1] == AnnounceAll() and desk.tape(tape_lines.Init)
     assert desk.brain.status()["versions"] == [0, 0] and desk.sent(1, Pull)
 
 
 def test_initial_values_that_cannot_be_written_are_tried_again() -> None:
     desk = durable_desk()
-    assert not wanted(failed(desk, 1)) and not desk.tape("init")
+    assert not wanted(failed(desk, 1)) and not desk.tape(tape_lines.Init)
     assert wanted(desk.at(RETRY_S)) == [(2, 0)]
     assert AnnounceAll() in written(desk, 2)
 
@@ -216,10 +217,11 @@ def test_a_value_is_on_the_disk_before_it_is_published() -> None:
     (wrote,) = (e for e in effects if isinstance(e, WriteCheckpoint))
     assert wrote.state.step == 1 and wrote.state.values[0] == ValueName(0, 1, "digest-1")
     assert wrote.state.merged == ((0, (initial_names(2)[0],)),)
-    assert [e.event for e in effects if isinstance(e, WriteTape)] == ["commit"], "the tape never lacks what is saved"
+    lines = [type(e.line) for e in effects if isinstance(e, WriteTape)]
+    assert lines == [tape_lines.Commit], "the tape never lacks what is saved"
     assert not desk.commits() and desk.brain.status()["versions"] == [0, 0]
     assert [e.t for e in written(desk, 2) if isinstance(e, Commit)] == [1]
-    assert len(desk.tape("commit")) == 1
+    assert len(desk.tape(tape_lines.Commit)) == 1
 
 
 def test_outer_steps_wait_for_a_disk_that_is_full_and_the_islands_train_on() -> None:
@@ -230,7 +232,7 @@ def test_outer_steps_wait_for_a_disk_that_is_full_and_the_islands_train_on() -> 
     assert not desk.commits() and not step(desk, 2)
     assert wanted(desk.at(RETRY_S)) == [(3, 1)]
     assert wanted(written(desk, 3)) == [(4, 2)]
-    assert [line["t"] for line in desk.tape("commit")] == [1, 2]
+    assert [line.t for line in desk.tape(tape_lines.Commit)] == [1, 2]
     assert desk.commits() == [(1, 0)]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import (
     BudgetReached,
@@ -44,7 +45,7 @@ def finished(islands: int = 2, **settings: Any) -> Desk:
 def test_each_fragment_gets_one_round_after_all_are_done() -> None:
     desk = finished(1)
     assert desk.pulled(0) == [(1, 1), (2, 1), (3, 1), (4, 1)]
-    assert desk.tape("final") == [{"t": 4, "versions": [0, 0]}]
+    assert desk.tape(tape_lines.Final) == [tape_lines.Final(t=4, versions=(0, 0))]
 
 
 def test_one_done_island_does_not_end_the_run_of_the_others() -> None:
@@ -54,7 +55,7 @@ def test_one_done_island_does_not_end_the_run_of_the_others() -> None:
     for t in range(1, 9):
         desk.push(1, t)
         desk.merged(t)
-    assert not desk.tape("final") and desk.brain.status()["phase"] == "training"
+    assert not desk.tape(tape_lines.Final) and desk.brain.status()["phase"] == "training"
 
 
 def test_last_rounds_are_launched_without_pace() -> None:
@@ -79,7 +80,7 @@ def test_an_island_that_restarts_takes_the_finish_back() -> None:
         desk.empty(0, t)
         desk.push(1, t, life=2)
         desk.merged(t)
-    assert not desk.tape("final")
+    assert not desk.tape(tape_lines.Final)
     desk.done(1, life=2)
     assert desk.brain.status()["phase"] == "finishing"
 
@@ -220,7 +221,7 @@ def test_a_stop_before_training_exits_at_once() -> None:
     reason = "told to stop before training began"
     assert desk.take(StopRequested()) == [
         Send(control(0), Stopping(SESSION, "k1", reason)),
-        WriteTape("stopped", {"reason": reason}),
+        WriteTape(tape_lines.Stopped(reason=reason)),
         Exit(0, reason),
     ]
 
@@ -262,7 +263,7 @@ def test_a_stop_abandons_at_once_what_nobody_can_answer() -> None:
     desk.gone(0)
     effects = desk.take(StopRequested())
     assert effects[-1] == Exit(0, "told to stop")
-    assert not desk.tape("commit")
+    assert not desk.tape(tape_lines.Commit)
 
 
 def test_rounds_that_gather_too_long_are_taken_back() -> None:
@@ -276,12 +277,12 @@ def test_rounds_that_gather_too_long_are_taken_back() -> None:
         Send(control(1), PullClosed(SESSION, "k3", 2, 1)),
         DropUpload(held, reason),
         Send(control(0), Dropped(SESSION, "k1", held, reason, initial_names(2)[1])),
-        WriteTape("dropped", {"island": 0, "push": held, "t": 2, "fragment": 1, "reason": reason}),
+        WriteTape(tape_lines.Dropped(island=0, push=held, t=2, fragment=1, reason=reason)),
         Send(control(0), PullClosed(SESSION, "k1", 1, 0)),
         Send(control(1), PullClosed(SESSION, "k3", 1, 0)),
         Send(control(0), Stopping(SESSION, "k1", "told to stop")),
         Send(control(1), Stopping(SESSION, "k3", "told to stop")),
-        WriteTape("stopped", {"reason": "told to stop"}),
+        WriteTape(tape_lines.Stopped(reason="told to stop")),
         Exit(0, "told to stop"),
     ]
 
@@ -292,7 +293,7 @@ def test_a_computed_round_is_committed_though_the_one_before_it_is_given_up() ->
     desk.push(0, 2)
     desk.take(StopRequested())
     desk.at(100.0)
-    assert [(line["t"], line["void"]) for line in desk.tape("commit")] == [(1, True)]
+    assert [(line.t, line.void) for line in desk.tape(tape_lines.Commit)] == [(1, True)]
     assert desk.merged(2)[-1] == Exit(0, "told to stop")
     assert desk.commits() == [(2, 1)]
 

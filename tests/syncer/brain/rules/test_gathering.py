@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
     Dropped,
     HeartbeatReply,
@@ -45,8 +46,9 @@ def refuse(desk: Desk, island: int, t: int, **changes: Any) -> tuple[str, bool]:
     assert isinstance(sent, Send) and isinstance(sent.message, PushAnswer), sent
     answer = sent.message
     assert answer.outcome is Outcome.REFUSED and answer.push == offer.push
-    fields = {"island": island, "push": offer.push, "fragment": offer.anchor.fragment, "reason": answer.reason}
-    assert line == WriteTape("refused", fields)
+    fragment = offer.anchor.fragment
+    refused = tape_lines.Refused(island=island, push=offer.push, fragment=fragment, reason=answer.reason)
+    assert line == WriteTape(refused)
     return answer.reason, answer.anchor_held
 
 
@@ -157,7 +159,7 @@ def test_an_upload_that_makes_progress_is_waited_for_and_then_dropped() -> None:
     assert desk.at(5.5) == [
         DropUpload(late, reason),
         Send(control(1), Dropped(SESSION, "k3", late, reason, initial_names(2)[0])),
-        WriteTape("dropped", {"island": 1, "push": late, "t": 1, "fragment": 0, "reason": reason}),
+        WriteTape(tape_lines.Dropped(island=1, push=late, t=1, fragment=0, reason=reason)),
         Merge(1, 1, 0, (Merging(0, "k1.2", 200.0),)),
     ]
     assert desk.take(UploadCompleted(late, 16)) == []
@@ -186,10 +188,10 @@ def test_a_round_that_misses_its_quorum_in_time_begins_again() -> None:
     assert desk.at(900.0) == [
         DropUpload(held, reason),
         Send(control(0), Dropped(SESSION, "k1", held, reason, initial_names(2)[0])),
-        WriteTape("dropped", {"island": 0, "push": held, "t": 1, "fragment": 0, "reason": reason}),
+        WriteTape(tape_lines.Dropped(island=0, push=held, t=1, fragment=0, reason=reason)),
         DropUpload(arriving, reason),
         Send(control(1), Dropped(SESSION, "k3", arriving, reason, initial_names(2)[0])),
-        WriteTape("dropped", {"island": 1, "push": arriving, "t": 1, "fragment": 0, "reason": reason}),
+        WriteTape(tape_lines.Dropped(island=1, push=arriving, t=1, fragment=0, reason=reason)),
         *[Send(control(i), PullClosed(SESSION, desk.generation[i], 1, 0)) for i in (2,)],
         *[Send(control(i), Pull(SESSION, desk.generation[i], 1, 0, 2)) for i in (0, 1, 2)],
     ]
@@ -215,7 +217,7 @@ def test_a_failed_upload_is_dropped_and_asked_for_again() -> None:
     push = desk.offer(0, 1)
     assert desk.take(UploadFailed(push, "damaged 3 times")) == [
         Send(control(0), Dropped(SESSION, "k1", push, "damaged 3 times", initial_names(2)[0])),
-        WriteTape("dropped", {"island": 0, "push": push, "t": 1, "fragment": 0, "reason": "damaged 3 times"}),
+        WriteTape(tape_lines.Dropped(island=0, push=push, t=1, fragment=0, reason="damaged 3 times")),
         Send(control(0), Pull(SESSION, "k1", 1, 0, 1)),
     ]
     assert messages(desk.push(0, 1))[0].outcome is Outcome.HELD  # type: ignore[union-attr]
@@ -232,7 +234,7 @@ def test_a_member_that_ends_unanswered_leaves_the_round_and_its_slot_passes_on()
     effects = desk.at(5.0)
     assert effects[0] == ForgetGeneration("k5", "its control link closed")
     reason = "its generation ended before it was complete"
-    assert effects[2] == WriteTape("dropped", {"island": 2, "push": "k5.1", "t": 1, "fragment": 0, "reason": reason})
+    assert effects[2] == WriteTape(tape_lines.Dropped(island=2, push="k5.1", t=1, fragment=0, reason=reason))
     again = desk.join(2, life=2)
     assert [m.t for m in messages(again) if isinstance(m, Pull)] == [1, 2]
     desk.push(2, 1, life=2)
@@ -312,6 +314,7 @@ def test_islands_with_nothing_to_tell_do_not_turn_away_those_who_have() -> None:
     desk.done(0)
     desk.empty(0, 1)
     desk.at(30.0)
-    assert not desk.tape("commit") and desk.brain.waiting_for() == "island 1 to answer outer step 1 (fragment 0)"
+    assert not desk.tape(tape_lines.Commit)
+    assert desk.brain.waiting_for() == "island 1 to answer outer step 1 (fragment 0)"
     desk.push(1, 1)
     assert [part.island for part in desk.merges()[0].contributions] == [1]

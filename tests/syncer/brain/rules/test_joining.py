@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
     Heartbeat,
     HeartbeatReply,
@@ -47,7 +48,7 @@ def refusal(desk: Desk, hello: Any, peer: str = "control-9-1") -> str:
     sent, line = effects
     assert isinstance(sent, Send) and isinstance(sent.message, Refused) and sent.message.nonce == hello.nonce[:TEXT_MAX]
     assert line == WriteTape(
-        "refused", {"island": hello.island, "push": None, "fragment": None, "reason": sent.message.reason}
+        tape_lines.Refused(island=hello.island, push=None, fragment=None, reason=sent.message.reason)
     )
     return sent.message.reason
 
@@ -123,7 +124,7 @@ def test_a_restart_replaces_its_former_generation(why: str) -> None:
         desk.now = 60.0
     effects = desk.take(Received(control(0, 2), desk.hello(0, instance=instance)))
     assert effects[0] == ForgetGeneration("k1", "it joins again")
-    assert effects[1] == WriteTape("left", {"island": 0, "generation": "k1", "reason": "it joins again"})
+    assert effects[1] == WriteTape(tape_lines.Left(island=0, generation="k1", reason="it joins again"))
     assert isinstance(messages(effects)[-1], Welcome) and desk.generation[0] not in ("", "k1")
     assert desk.brain.status()["joining"] == [0]
 
@@ -174,7 +175,7 @@ def test_boxes_that_do_not_tile_the_model_are_refused_with_the_first_fault(box: 
     reason = f"the pieces of island 0's ranks do not make up the model: {fault}"
     assert desk.take(Received(bulk(0), RankHello(SESSION, "k1", "k2", 0, boxes))) == [
         Send(control(0), Refused(SESSION, "nonce-1", reason)),
-        WriteTape("refused", {"island": 0, "push": None, "fragment": None, "reason": reason}),
+        WriteTape(tape_lines.Refused(island=0, push=None, fragment=None, reason=reason)),
         ForgetGeneration("k1", reason),
     ]
 
@@ -305,7 +306,7 @@ def test_a_lease_runs_out_without_a_sign_of_life() -> None:
     assert desk.at(59.0) == []
     assert desk.at(60.0) == [
         ForgetGeneration("k1", "nothing was heard for 60 s"),
-        WriteTape("left", {"island": 0, "generation": "k1", "reason": "nothing was heard for 60 s"}),
+        WriteTape(tape_lines.Left(island=0, generation="k1", reason="nothing was heard for 60 s")),
     ]
     assert isinstance(messages(desk.beat(0, 2))[0], Unknown)
     assert desk.brain.next_wakeup == 90.0
@@ -325,7 +326,7 @@ def test_what_a_closed_link_had_sent_before_is_still_taken() -> None:
     desk.gone(1)
     assert desk.say(1, Leave, reason="bye")[:2] == [
         ForgetGeneration("k3", "it left: bye"),
-        WriteTape("left", {"island": 1, "generation": "k3", "reason": "it left: bye"}),
+        WriteTape(tape_lines.Left(island=1, generation="k3", reason="it left: bye")),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import Dropped, Outcome, PushAnswer, ValueName, Welcome
 from syncer.events import (
     Commit,
@@ -37,10 +38,10 @@ def with_a_late_upload(**settings: object) -> tuple[Desk, str]:
 
 def test_a_late_push_is_carried_when_it_is_complete() -> None:
     desk, late = with_a_late_upload()
-    assert not desk.tape("dropped")
+    assert not desk.tape(tape_lines.Dropped)
     assert desk.take(UploadCompleted(late, 16)) == [
         Send(control(1), PushAnswer(SESSION, "k3", late, Outcome.CARRIED)),
-        WriteTape("carried", {"island": 1, "push": late, "t": 1, "fragment": 0}),
+        WriteTape(tape_lines.Carried(island=1, push=late, t=1, fragment=0)),
     ]
     name = ValueName(0, 1, "digest-1")
     own = desk.offer(1, 3, anchor=name)
@@ -54,9 +55,9 @@ def test_a_late_push_is_carried_when_it_is_complete() -> None:
     desk.merged(2)
     commits = [e for e in desk.merged(3) if isinstance(e, Commit)]
     assert [commit.uploads for commit in commits] == [(other, late, own)]
-    line = desk.tape("commit")[-1]
-    told = [(part["push"], part["lag"], part.get("carried")) for part in line["contributions"]]  # type: ignore[attr-defined]
-    assert told == [(other, 0, None), (late, 1, True), (own, 0, None)]
+    line = desk.tape(tape_lines.Commit)[-1]
+    told = [(part.push, part.lag, part.carried) for part in line.contributions]
+    assert told == [(other, 0, False), (late, 1, True), (own, 0, False)]
 
 
 @pytest.mark.parametrize(("discount", "weight"), [(1.0, 200.0), (0.5, 100.0)])
@@ -91,7 +92,7 @@ def test_a_push_that_misses_two_rounds_is_dropped() -> None:
     assert desk.take(UploadCompleted(late, 16)) == [
         DropUpload(late, reason),
         Send(control(1), Dropped(SESSION, "k3", late, reason, ANCHOR)),
-        WriteTape("dropped", {"island": 1, "push": late, "t": 1, "fragment": 0, "reason": reason}),
+        WriteTape(tape_lines.Dropped(island=1, push=late, t=1, fragment=0, reason=reason)),
     ]
 
 
@@ -129,7 +130,7 @@ def test_a_late_push_that_is_not_complete_ends_with_its_generation() -> None:
     effects = desk.leave(1)
     reason = "its generation ended before it was complete"
     assert effects[0] == ForgetGeneration("k3", "it left: told to")
-    assert WriteTape("dropped", {"island": 1, "push": late, "t": 1, "fragment": 0, "reason": reason}) in effects
+    assert WriteTape(tape_lines.Dropped(island=1, push=late, t=1, fragment=0, reason=reason)) in effects
     assert messages(desk.join(1, life=2))[0].held == ()  # type: ignore[union-attr]
 
 
@@ -137,7 +138,7 @@ def test_a_late_push_that_arrives_damaged_is_dropped() -> None:
     desk, late = with_a_late_upload()
     assert desk.take(UploadFailed(late, "damaged")) == [
         Send(control(1), Dropped(SESSION, "k3", late, "damaged", ANCHOR)),
-        WriteTape("dropped", {"island": 1, "push": late, "t": 1, "fragment": 0, "reason": "damaged"}),
+        WriteTape(tape_lines.Dropped(island=1, push=late, t=1, fragment=0, reason="damaged")),
     ]
 
 
@@ -149,10 +150,10 @@ def test_the_oldest_late_push_makes_room_for_a_new_one() -> None:
     desk.at(5.0)
     desk.merged(1)
     desk.take(UploadCompleted(late[0], 16))
-    assert not desk.tape("dropped")
+    assert not desk.tape(tape_lines.Dropped)
     desk.push(0, 2)
-    (dropped,) = desk.tape("dropped")
-    assert (dropped["push"], dropped["reason"]) == (
+    (dropped,) = desk.tape(tape_lines.Dropped)
+    assert (dropped.push, dropped.reason) == (
         late[0],
         "late pushes take more than carried_bytes_max = 20 bytes, and it is the oldest",
     )
@@ -165,8 +166,8 @@ def test_what_still_arrives_needs_room_too() -> None:
     late = [desk.offer(island, 1) for island in (1, 2)]
     desk.push(0, 1)
     desk.at(5.0)
-    (dropped,) = desk.tape("dropped")
-    assert dropped["push"] == late[1]
+    (dropped,) = desk.tape(tape_lines.Dropped)
+    assert dropped.push == late[1]
     offer = desk.offer_of(2, 1)
     reason = "late pushes take carried_bytes_max = 20 bytes already"
     assert messages(desk.take(Received(control(2), offer))) == [
@@ -176,8 +177,8 @@ def test_what_still_arrives_needs_room_too() -> None:
 
 def test_without_late_carry_nothing_is_kept() -> None:
     desk, late = with_a_late_upload(late_carry=False)
-    (dropped,) = desk.tape("dropped")
-    assert (dropped["push"], dropped["reason"]) == (late, "outer step 1 closed before the push was complete")
+    (dropped,) = desk.tape(tape_lines.Dropped)
+    assert (dropped.push, dropped.reason) == (late, "outer step 1 closed before the push was complete")
 
 
 def test_a_late_push_rides_with_a_round_in_which_nobody_else_learned_anything() -> None:
@@ -200,9 +201,8 @@ def test_late_pushes_are_dropped_when_the_run_is_finished() -> None:
     desk.push(0, 2)
     desk.at(desk.settings.upload_grace_s)
     effects = desk.merged(2)
-    assert [e.fields["reason"] for e in effects if isinstance(e, WriteTape) and e.event == "dropped"] == [
-        "the run is finished"
-    ]
+    lines = [e.line for e in effects if isinstance(e, WriteTape)]
+    assert [line.reason for line in lines if isinstance(line, tape_lines.Dropped)] == ["the run is finished"]
     assert DropUpload(late, "the run is finished") in effects
 
 

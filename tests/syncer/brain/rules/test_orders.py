@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import Command, Joined, Order, Paused, Refused, Resumed, Unknown
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
 from syncer.brain.memory.overrides import apply_overrides
@@ -19,7 +20,7 @@ OPERATOR = "operator"
 def order(desk: Desk, command: AdminCommand, **fields: Any) -> list[Effect]:
     """Give an order; its effects without the tape line."""
     effects = desk.take(Received(OPERATOR, AdminRequest("n", "", command, **fields)))
-    return [effect for effect in effects if not (isinstance(effect, WriteTape) and effect.event == "admin")]
+    return [e for e in effects if not (isinstance(e, WriteTape) and isinstance(e.line, tape_lines.Admin))]
 
 
 def reply(done: bool, text: str) -> Send:
@@ -42,13 +43,13 @@ def test_orders_reach_every_island(command: AdminCommand, relayed: Order) -> Non
         Send(control(1), Command(SESSION, "k3", relayed, "maintenance")),
         reply(True, f"{relayed.value} was sent to islands 0, 1"),
     ]
-    assert desk.tape("admin")[-1] == {
-        "command": command.value,
-        "island": None,
-        "done": True,
-        "text": f"{relayed.value} was sent to islands 0, 1",
-        "reason": "maintenance",
-    }
+    assert desk.tape(tape_lines.Admin)[-1] == tape_lines.Admin(
+        command=command.value,
+        island=None,
+        done=True,
+        text=f"{relayed.value} was sent to islands 0, 1",
+        reason="maintenance",
+    )
 
 
 def test_an_order_may_be_for_one_island_which_must_be_a_member() -> None:

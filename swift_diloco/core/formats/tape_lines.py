@@ -1,0 +1,281 @@
+"""The lines of the event tape: one frozen Struct per event, one JSON object a line. Encoded and decoded only here.
+
+A line begins with its event and the wall-clock time at which it was written; the brain, which knows no clock, leaves
+the time to whoever writes. `t` is always an outer step, a name that ends in `_s` is in seconds, and steps without
+another word are local steps of an island.
+
+A reader knows every event and every field, or it refuses: what proves something from a tape must not pass over what it
+does not understand. The one thing it passes over is a line that is no JSON: its writer was killed in the middle of it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from swift_diloco.core.errors import UserError
+
+FOUND_MAX = 200
+"""Characters of a refused line that the refusal repeats."""
+
+
+class TapeError(UserError):
+    """A line that is not one of this format."""
+
+
+def _event_of(name: str) -> str:
+    """`CheckpointFailed` is told as `checkpoint_failed`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="event", tag=_event_of):
+    """What all lines have."""
+
+    time: Annotated[float, msgspec.Meta(gt=0)] = 0.0
+    """Seconds since 1970; 0 until it is written."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The run
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class FragmentSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One fragment of the layout."""
+
+    id: int
+    tensors: int
+    elements: int
+    bytes: int
+    """Of its FP32 values."""
+
+
+class Init(Line, frozen=True, kw_only=True):
+    """A new run begins with version 0 of every fragment."""
+
+    run: str
+    fragments: tuple[FragmentSize, ...]
+    layout: str
+    """Fingerprint of the layout."""
+
+
+class Resumed(Line, frozen=True, kw_only=True):
+    """A run goes on from a checkpoint: commits after its outer step `t` are taken back."""
+
+    t: int
+    run: str
+    versions: tuple[int, ...]
+    """Per fragment."""
+    carried: tuple[str, ...]
+    """Late pushes that the checkpoint holds."""
+
+
+class Checkpoint(Line, frozen=True, kw_only=True):
+    """A checkpoint of outer step `t` is on the disk."""
+
+    t: int
+    final: bool
+    """Its values are the final cut."""
+
+
+class CheckpointFailed(Line, frozen=True, kw_only=True):
+    """The checkpoint of outer step `t` could not be written."""
+
+    t: int
+    reason: str
+
+
+class Final(Line, frozen=True, kw_only=True):
+    """The final cut is out after outer step `t`."""
+
+    t: int
+    versions: tuple[int, ...]
+    """Per fragment."""
+
+
+class Stopped(Line, frozen=True, kw_only=True):
+    """The syncer ends before the run does."""
+
+    reason: str
+
+
+class Admin(Line, frozen=True, kw_only=True):
+    """An operator gave an order."""
+
+    command: str
+    island: int | None
+    """The island that was meant; None: every one."""
+    done: bool
+    """Whether it was followed."""
+    text: str
+    """What was done, or why not."""
+    reason: str
+    """The operator's own words."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Islands
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Joined(Line, frozen=True, kw_only=True):
+    """A generation of an island became a member at its local step `step`."""
+
+    island: int
+    generation: str
+    step: int
+    reason: str
+
+
+class Left(Line, frozen=True, kw_only=True):
+    """A member's generation ended."""
+
+    island: int
+    generation: str
+    reason: str
+
+
+class Stateless(Line, frozen=True, kw_only=True):
+    """An island that has trained before came to a syncer without state."""
+
+    island: int
+
+
+class Done(Line, frozen=True, kw_only=True):
+    """A member is at its last local step."""
+
+    island: int
+    generation: str
+    step: int
+
+
+class Fetched(Line, frozen=True, kw_only=True):
+    """A rank has all its pieces of a published value."""
+
+    island: int
+    generation: str
+    rank: int
+    fragment: int
+    version: int
+    digest: str
+    bytes: int
+    """Payload that was sent to it."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pushes and commits
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Refused(Line, frozen=True, kw_only=True):
+    """A push, or a Hello (then `push` and `fragment` are None), was not taken."""
+
+    island: int
+    push: str | None
+    fragment: int | None
+    reason: str
+
+
+class Pushed(Line, frozen=True, kw_only=True):
+    """A push for outer step `t` was admitted; its upload begins."""
+
+    island: int
+    generation: str
+    push: str
+    t: int
+    fragment: int
+    base_version: int
+    """Version of its anchor."""
+    base_digest: str
+    steps: int
+    """Since its island installed the anchor."""
+    tokens: int
+    capture_step: int
+    """The island's step when it was captured."""
+
+
+class Carried(Line, frozen=True, kw_only=True):
+    """A push that missed its outer step `t` is complete, and kept for the next one of its fragment."""
+
+    island: int
+    push: str
+    t: int
+    fragment: int
+
+
+class Dropped(Line, frozen=True, kw_only=True):
+    """A push for outer step `t` is in no value and never will be."""
+
+    island: int
+    push: str
+    t: int
+    fragment: int
+    reason: str
+
+
+class Contribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """One push in a commit."""
+
+    island: int
+    generation: str
+    push: str
+    base_version: int
+    lag: int
+    """Versions that its anchor was behind."""
+    steps: int
+    tokens: int
+    weight: float
+    bytes: int
+    """Payload that travelled."""
+    capture_step: int
+    carried: bool = False
+    """It missed an earlier outer step; told only where it is so."""
+
+
+class Commit(Line, frozen=True, kw_only=True):
+    """Outer step `t` was taken, or is void: then the version stays and nothing was merged."""
+
+    t: int
+    fragment: int
+    version: int
+    digest: str
+    void: bool
+    contributions: tuple[Contribution, ...]
+    """In the order in which floats were added."""
+    offenders: tuple[int, ...]
+    """Islands whose deltas made a result that is not finite."""
+    quorum_s: float
+    """From the launch to the quorum."""
+    round_s: float
+    """From the launch to now."""
+    merge_s: float
+
+
+TapeLine = (
+    Init
+    | Resumed
+    | Checkpoint
+    | CheckpointFailed
+    | Final
+    | Stopped
+    | Admin
+    | Joined
+    | Left
+    | Stateless
+    | Done
+    | Fetched
+    | Refused
+    | Pushed
+    | Carried
+    | Dropped
+    | Commit
+)
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(line: TapeLine, time_s: float) -> bytes:
+    """A line as it is written at `time_s`, with its end."""
+    return _encoder.encode(msgspec.structs.replace(line, time=round(time_s, 6))) + b"\n"

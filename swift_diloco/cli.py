@@ -146,7 +146,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "inspect": (inspect, "show the sync record of a trainer checkpoint: what it stands on, what was done since"),
     "keygen": (keygen, "make key pairs for encrypted connections"),
     "simulate": (simulate, "forecast goodput, staleness and traffic of a fleet under interruptions"),
-    "bench": (bench, "measure merge, link, catch-up, brain and sync on this machine, each beside its ceiling"),
+    "bench": (bench, "measure merge, link, brain and sync on this machine, each beside its ceiling"),
     "audit": (audit, "prove from an event tape that nothing was merged twice, and account for every step"),
     "export": (export, "make a model that transformers loads from a syncer's checkpoint"),
     "plugin-path": (plugin_path, "print the plugin file, for --external_plugins without the start-up hook"),

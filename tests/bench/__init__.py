@@ -1,4 +1,5 @@
-"""The benches as a program beside the tests: `python -m tests.bench [NAME …]` is `swift-diloco bench [NAME …]`.
+"""Benches for developers, run by hand: a figure of a busy machine proves nothing, so none of them is a test.
 
-They are run by hand or by a timer, never as tests: a figure of a busy machine proves nothing.
+What the syncer does for islands that catch up (`python -m tests.bench.catchup`), and what the plugin costs a
+`swift sft` job (`python -m tests.bench.hf`). `swift-diloco bench` has those that users need.
 """

@@ -23,7 +23,6 @@ PROGRAM = "swift-diloco bench"
 BENCHES = {
     "merge": "outer step of 4 islands (rda, Nesterov) against copying memory",
     "link": "push and fetch of one rank against raw ZeroMQ",
-    "catchup": "rounds and memory of the syncer with slow receivers and joiners",
     "brain": "events per second of the syncer's brain",
     "sync": "time in which training is blocked by a full-model sync",
 }
@@ -64,12 +63,12 @@ def measure(name: str, words: Sequence[str]) -> list[Line]:
             raise
         raise UserError(f"bench {name} runs an island, which needs torch; install swift-diloco[cpu]") from None
     run: Callable[[Any], list[Line]] = module.run
-    return run(options_of(module.Options, name, words))
+    return run(options_of(module.Options, f"{PROGRAM} {name}", BENCHES[name], words))
 
 
-def options_of(kind: type[Any], name: str, words: Sequence[str]) -> Any:
+def options_of(kind: type[Any], program: str, about: str, words: Sequence[str]) -> Any:
     """The options of a bench from its flags: one per field, of the type of its default."""
-    parser = _Parser(prog=f"{PROGRAM} {name}", description=BENCHES[name], allow_abbrev=False)
+    parser = _Parser(prog=program, description=about, allow_abbrev=False)
     for each in fields(kind):
         parser.add_argument(
             "--" + each.name.replace("_", "-"),

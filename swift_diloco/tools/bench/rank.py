@@ -12,13 +12,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import torch
 
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.formats.frames import Buffer, decode_header
-from swift_diloco.core.formats.messages import Heartbeat, HeartbeatReply, IslandMessage, PushAnswer
+from swift_diloco.core.formats.messages import PushAnswer
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.pieces import PieceMap
@@ -109,43 +110,19 @@ class Notes:
     """Pushes that the syncer has in full."""
     fetch_s: deque[float] = field(default_factory=_notes)
     """From the news of a value to its last piece, where it comes alone."""
-    heartbeat_s: deque[float] = field(default_factory=_notes)
-    """From a heartbeat to its answer."""
 
 
 class TimedControl(ControlLink):
-    """Notes answers to pushes and to heartbeats."""
+    """Notes answers to pushes."""
 
-    def __init__(self, address: str, heartbeat_s: float, notes: Notes) -> None:
-        super().__init__(address, heartbeat_s=heartbeat_s, stall_s=0.0)
+    def __init__(self, dial: Dial, notes: Notes) -> None:
+        super().__init__(dial.control, heartbeat_s=dial.heartbeat_s, stall_s=0.0)
         self._notes = notes
-        self._beats: deque[float] = deque(maxlen=NOTES_MAX)
-
-    @property
-    def unanswered_s(self) -> float:
-        """How long the oldest heartbeat without an answer has waited."""
-        try:
-            return time.perf_counter() - self._beats[0]
-        except IndexError:
-            return 0.0
-
-    def _send(self, message: IslandMessage) -> bool:
-        if isinstance(message, Heartbeat):
-            self._beats.append(time.perf_counter())
-        return super()._send(message)
 
     def _on_frames(self, parts: Sequence[Buffer]) -> None:
-        message = decode_header(parts[1])
-        now = time.perf_counter()
-        if isinstance(message, PushAnswer):
-            self._notes.answered.append(now)
-        elif isinstance(message, HeartbeatReply) and self._beats:
-            self._notes.heartbeat_s.append(now - self._beats.popleft())
+        if isinstance(decode_header(parts[1]), PushAnswer):
+            self._notes.answered.append(time.perf_counter())
         super()._on_frames(parts)
-
-    def _on_lost(self) -> None:
-        self._beats.clear()
-        super()._on_lost()
 
 
 class TimedBulk(BulkLink):
@@ -201,14 +178,14 @@ class Rank:
         model, buffers = NoModel(layout), HostBuffers()
         boxes = model.boxes(layout)
         self.fragment_bytes = 4 * layout.tensors[0].elements
-        self.control = TimedControl(dial.control, dial.heartbeat_s, self.notes)
+        self.control = self.control_to(dial)
         self.bulk = TimedBulk(dial.bulk, buffers, self.fragment_bytes, self.notes)
         self.session = Session(Profile(island=island, life=f"bench-{island}"))
         about = Introduction(island, f"bench-{island}", 0, layout, boxes, 1)
         self._performer = _Performer(self.session, model, Links(self.control, self.bulk, buffers), about, self.notes)
         self._step = 0
 
-    def __enter__(self) -> Rank:
+    def __enter__(self) -> Self:
         self.control.start()
         self.bulk.start()
         self._feed(events.Started())
@@ -217,6 +194,10 @@ class Rank:
     def __exit__(self, *_: object) -> None:
         self.bulk.close()
         self.control.close()
+
+    def control_to(self, dial: Dial) -> TimedControl:
+        """The control link of this kind of island."""
+        return TimedControl(dial, self.notes)
 
     @property
     def has_cut(self) -> bool:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
-import time
 from dataclasses import replace
 
 import pytest
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.tools.bench import brain, catchup, cli, link, merge, proxy, sync
+from swift_diloco.tools.bench import brain, cli, link, merge, sync
 from swift_diloco.tools.bench.lines import Line, line, say
 
 KEYS = ["name", "value", "unit", "ceiling", "ratio", "target", "better", "met", "load", "details"]
@@ -62,47 +59,8 @@ def test_sync_measures_every_sync_of_both_islands() -> None:
     assert len(figure.details["each"]) == 2 * 2  # type: ignore[arg-type]
 
 
-@pytest.mark.net
-def test_catchup_measures_rounds_memory_and_heartbeats_with_receivers_attached() -> None:
-    small = catchup.Options(
-        mebibytes=8,
-        fragment_mebibytes=2,
-        slow_mb_per_s=2.0,
-        joiners=2,
-        joiner_mb_per_s=4.0,
-        seconds=0.4,
-        pairs=1,
-        warm_s=0.2,
-    )
-    figures = {figure.name: figure for figure in catchup.run(small)}
-    pace = "catchup_pace_slow", "catchup_pace_joiners"
-    assert set(figures) == {*pace, "catchup_growth_slow", "catchup_memory", "catchup_heartbeat"}
-    check([figures[name] for name in pace], *pace)
-    assert figures["catchup_memory"].value > 8.0
-    assert 0 < float(str(figures["catchup_pace_slow"].details["slow_mb_per_s"])) < 4.0
-
-
-@pytest.mark.net
-def test_a_slow_address_lets_no_more_through_than_its_rate() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
-        with proxy.SlowAddresses(f"tcp://127.0.0.1:{port}", 1e6, 1) as slow, socket.socket() as client:
-            host, _, near = slow.addresses[0].removeprefix("tcp://").rpartition(":")
-            client.connect((host, int(near)))
-            begin = time.perf_counter()
-            threading.Thread(target=client.sendall, args=(bytes(300_000),), daemon=True).start()
-            far, _ = listener.accept()
-            left = 300_000
-            with far:
-                while left > 0:
-                    left -= len(far.recv(left))
-            assert time.perf_counter() - begin >= 0.19
-
-
 def test_the_options_of_a_bench_are_flags_of_the_types_of_their_defaults() -> None:
-    found = cli.options_of(merge.Options, "merge", ["--repeats", "3"])
+    found = cli.options_of(merge.Options, "bench merge", "", ["--repeats", "3"])
     assert found == replace(merge.Options(), repeats=3)
 
 

@@ -1,6 +1,6 @@
 """Islands that only fetch, many of them in one process of their own.
 
-`python -m swift_diloco.tools.bench.receivers TASK` obeys lines on its standard input: `join` (answered with `joined`
+`python -m tests.bench.receivers TASK` obeys lines on its standard input: `join` (answered with `joined`
 when all are members) and `leave` (answered with what they saw, as JSON). They never train, so they answer no pull, and
 the first values are what they never have in full: they stay in catch-up, as an island does whose link is slower than
 the rounds.
@@ -22,7 +22,8 @@ import msgspec
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.island.brain.stages import Membership
 from swift_diloco.tools.bench.processes import end
-from swift_diloco.tools.bench.rank import Dial, Rank, even_layout
+from swift_diloco.tools.bench.rank import Dial, even_layout
+from tests.bench.beating_rank import BeatingRank
 
 TURN_S = 0.02
 JOIN_LIMIT_S = 60.0
@@ -92,17 +93,17 @@ def main() -> None:
             print(JOINED, flush=True)
             before = [rank.bulk.traffic.fetched_bytes for rank in ranks]
             for rank in ranks:
-                rank.notes.heartbeat_s.clear()
+                rank.control.heartbeat_s.clear()
             while orders.empty():
                 _turn(ranks)
             orders.get()
             print(msgspec.json.encode(_seen(ranks, before)).decode(), flush=True)
 
 
-def _ranks(task: Task) -> list[Rank]:
+def _ranks(task: Task) -> list[BeatingRank]:
     layout = even_layout(task.elements, task.fragments)
     return [
-        Rank(Dial(address, address, task.heartbeat_s), task.first_island + number, layout)
+        BeatingRank(Dial(address, address, task.heartbeat_s), task.first_island + number, layout)
         for number, address in enumerate(task.addresses)
     ]
 
@@ -113,13 +114,13 @@ def _listen(orders: queue.SimpleQueue[str]) -> None:
     orders.put("")  # Whoever gave orders is gone.
 
 
-def _turn(ranks: Sequence[Rank]) -> None:
+def _turn(ranks: Sequence[BeatingRank]) -> None:
     for rank in ranks:
         rank.turn(0.0, trained=False)
     time.sleep(TURN_S)
 
 
-def _turn_until_joined(ranks: Sequence[Rank]) -> None:
+def _turn_until_joined(ranks: Sequence[BeatingRank]) -> None:
     deadline = time.monotonic() + JOIN_LIMIT_S
     while any(rank.session.membership is not Membership.MEMBER for rank in ranks):
         _turn(ranks)
@@ -127,9 +128,9 @@ def _turn_until_joined(ranks: Sequence[Rank]) -> None:
             raise DilocoError(f"the receivers did not join within {JOIN_LIMIT_S:g} s")
 
 
-def _seen(ranks: Sequence[Rank], before: Sequence[int]) -> Seen:
+def _seen(ranks: Sequence[BeatingRank], before: Sequence[int]) -> Seen:
     fetched = [rank.bulk.traffic.fetched_bytes - start for rank, start in zip(ranks, before, strict=True)]
-    waits = [max([*rank.notes.heartbeat_s, rank.control.unanswered_s]) for rank in ranks]
+    waits = [rank.control.longest_wait_s for rank in ranks]
     return Seen(fetched, [len(rank.notes.installed) for rank in ranks], max(waits))
 
 

@@ -1,6 +1,6 @@
 """A slow network on one machine: addresses of this process that lead to another one, each at a rate of its own.
 
-`python -m swift_diloco.tools.bench.proxy HOST:PORT BYTES_PER_S COUNT` prints COUNT addresses, one a line,
+`python -m tests.bench.slow_addresses HOST:PORT BYTES_PER_S COUNT` prints COUNT addresses, one a line,
 and relays until it is ended. All connections to one address share its rate, in each direction.
 
 Invariant: little is buffered here, so that a sender feels the rate at once.

@@ -1,4 +1,4 @@
-"""Rounds and memory of the syncer while islands catch up over slow links.
+"""Rounds and memory of the syncer while islands catch up over slow links: `python -m tests.bench.catchup`.
 
 One island trains as fast as the syncer asks it, so that rounds follow each other without a pause. It does so alone,
 with one receiver behind a slow link, alone again, and so on; then with many joiners at once. The links and sessions are
@@ -11,18 +11,22 @@ Memory is compared with what the design allows: parameters + momentum + pipeline
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import msgspec
 
-from swift_diloco.core.errors import DilocoError
-from swift_diloco.tools.bench.lines import Detail, Line, line, median, short
-from swift_diloco.tools.bench.processes import MIB, ProcessWatch, SyncerProcess
-from swift_diloco.tools.bench.proxy import SlowAddresses
-from swift_diloco.tools.bench.rank import Dial, Rank, even_layout
-from swift_diloco.tools.bench.receivers import JOIN, LEAVE, Receivers, Seen, Task
+from swift_diloco.core.errors import DilocoError, exit_with
+from swift_diloco.tools.bench.cli import options_of
+from swift_diloco.tools.bench.lines import Detail, Line, line, median, say, short
+from swift_diloco.tools.bench.processes import MIB, SyncerProcess
+from swift_diloco.tools.bench.rank import Dial, even_layout
+from tests.bench.beating_rank import BeatingRank
+from tests.bench.process_watch import ProcessWatch
+from tests.bench.receivers import JOIN, LEAVE, Receivers, Seen, Task
+from tests.bench.slow_addresses import SlowAddresses
 
 PIPELINE = 2
 PINNED_MAX = 8
@@ -86,7 +90,7 @@ class Stretch:
 class World:
     """The syncer, the island that trains, and the watch on the syncer's memory."""
 
-    def __init__(self, rank: Rank, watch: ProcessWatch) -> None:
+    def __init__(self, rank: BeatingRank, watch: ProcessWatch) -> None:
         self._rank, self.watch = rank, watch
 
     def train(self, seconds: float) -> float:
@@ -109,13 +113,13 @@ class World:
     def stretch(self, seconds: float, into: Stretch) -> None:
         """Train and note what was seen."""
         self.watch.reset()
-        self._rank.notes.heartbeat_s.clear()
+        self._rank.control.heartbeat_s.clear()
         used, before = self.watch.processor_s(), len(self._rank.notes.installed)
         into.rounds_per_s.append(self.train(seconds))
         used = self.watch.processor_s() - used
         into.processor_s.append(used / (len(self._rank.notes.installed) - before))
         into.memory_mib.append(self.watch.reset() / MIB)
-        into.heartbeat_s.append(max([*self._rank.notes.heartbeat_s, self._rank.control.unanswered_s]))
+        into.heartbeat_s.append(self._rank.control.longest_wait_s)
 
     def stretch_with(self, receivers: Receivers, seconds: float, into: Stretch) -> None:
         """The same with receivers attached; they join while the island trains on."""
@@ -135,7 +139,7 @@ def run(options: Options) -> list[Line]:
         syncer = stack.enter_context(SyncerProcess("--fragments", str(options.fragments), *SYNCER_FLAGS))
         address = syncer.address
         layout = even_layout(options.mebibytes * MIB // 4, options.fragments)
-        rank = stack.enter_context(Rank(Dial(address, address, HEARTBEAT_S), 0, layout))
+        rank = stack.enter_context(BeatingRank(Dial(address, address, HEARTBEAT_S), 0, layout))
         world = World(rank, stack.enter_context(ProcessWatch(syncer.process.pid)))
         one = stack.enter_context(SlowAddresses(address, options.slow_mb_per_s * 1e6, 1)).addresses
         many = stack.enter_context(SlowAddresses(address, options.joiner_mb_per_s * 1e6, options.joiners)).addresses
@@ -180,3 +184,18 @@ def figures(options: Options, stretches: tuple[Stretch, Stretch, Stretch], peak_
         line("catchup_memory", "MiB", (peak_mib, allowed_mib, 1.0), "lower", joiners=options.joiners),
         line("catchup_heartbeat", "s", (longest, HEARTBEAT_LIMIT_S, 1.0), "lower", **waits),
     ]
+
+
+def main() -> None:
+    """A line of JSON per figure."""
+    about = "rounds and memory of the syncer with slow receivers and joiners"
+    try:
+        options = options_of(Options, "python -m tests.bench.catchup", about, sys.argv[1:])
+        for figure in run(options):
+            say(figure)
+    except DilocoError as error:
+        exit_with(error, "catchup")
+
+
+if __name__ == "__main__":
+    main()

@@ -35,6 +35,7 @@ from swift_diloco.island.numbers.host_buffers import HostBuffers
 from swift_diloco.island.numbers.model_pieces import ModelPieces
 from swift_diloco.island.performer import Introduction, Links, Performer
 from swift_diloco.island.ranks.rank_group import RankGroup
+from swift_diloco.island.ranks.together import from_rank_0
 
 POLL_S = 0.05
 """Longest sleep of a waiting island before its ranks look at their staged values again (rank 0 wakes on a message)."""
@@ -88,14 +89,6 @@ class Mail(msgspec.Struct, frozen=True, array_like=True):
 
     now: float
     items: tuple[bytes | None, ...]
-
-
-class _Answer(msgspec.Struct, frozen=True, array_like=True):
-    """The outcome of something only rank 0 did."""
-
-    value: bytes = b""
-    error: str = ""
-    by_user: bool = False
 
 
 class Island:
@@ -247,12 +240,12 @@ class Island:
     def _prepare(self) -> None:
         """Agree on the layout, the address and a life token; open the links."""
         specs = self.group.gather(msgspec.msgpack.encode(list(self.model.specs())))
-        self.layout = msgspec.msgpack.decode(self._from_rank_0(lambda: _merged_layout(specs)), type=Layout)
+        self.layout = msgspec.msgpack.decode(from_rank_0(self.group, lambda: _merged_layout(specs)), type=Layout)
         boxes = tuple(sorted(self.model.boxes(self.layout)))
         owns = self.group.gather(b"1" if boxes else b"")
-        life = self._from_rank_0(lambda: secrets.token_hex(8).encode()).decode()
-        keys = decode_keys(self._from_rank_0(lambda: encode_keys(island_keys(self.settings))))
-        address = self._from_rank_0(lambda: self.job.address().encode()).decode()
+        life = from_rank_0(self.group, lambda: secrets.token_hex(8).encode()).decode()
+        keys = decode_keys(from_rank_0(self.group, lambda: encode_keys(island_keys(self.settings))))
+        address = from_rank_0(self.group, lambda: self.job.address().encode()).decode()
         profile = Profile(
             island=self.settings.island_id,
             life=life,
@@ -279,19 +272,6 @@ class Island:
             bulk = BulkLink(address, self.group.rank, buffers, keys)
             bulk.start()
         return Links(control, bulk, buffers)
-
-    def _from_rank_0(self, make: Callable[[], bytes]) -> bytes:
-        """What `make` gives on rank 0, on every rank; its error is everybody's."""
-        answer = _Answer()
-        if self.group.rank == 0:
-            try:
-                answer = _Answer(make())
-            except DilocoError as error:
-                answer = _Answer(error=str(error), by_user=isinstance(error, UserError))
-        shared = msgspec.msgpack.decode(self.group.broadcast(msgspec.msgpack.encode(answer)), type=_Answer)
-        if shared.error:
-            raise (UserError if shared.by_user else PeerError)(shared.error)
-        return shared.value
 
     def _check_start_limits(self, waited_s: float) -> None:
         s = self.settings

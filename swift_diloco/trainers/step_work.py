@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from swift_diloco.core.errors import InternalError
-
-
-class Sums(Protocol):
-    """Ranks that can add numbers up, as `TorchGroup` does."""
-
-    @property
-    def size(self) -> int: ...
-
-    def sums(self, numbers: Sequence[int]) -> list[int]: ...
+from swift_diloco.island.ranks.rank_group import RankGroup
 
 
 class StepWork(NamedTuple):
@@ -24,7 +15,7 @@ class StepWork(NamedTuple):
     tokens: int
 
 
-def agree_on_work(group: Sums, *, trained: bool, tokens: int) -> StepWork:
+def agree_on_work(group: RankGroup, *, trained: bool, tokens: int) -> StepWork:
     """One rank's part of a step to that of the whole island. Collective."""
     total, updated = group.sums([tokens, int(trained)])
     if updated not in (0, group.size):

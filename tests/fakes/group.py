@@ -53,6 +53,10 @@ class ThreadGroup:
         ballots = [ballot for ballot in self._exchange(list(votes)) if isinstance(ballot, list)]
         return [all(column) for column in zip(*ballots, strict=True)]
 
+    def sums(self, numbers: Sequence[int]) -> list[int]:
+        ballots = [ballot for ballot in self._exchange(list(numbers)) if isinstance(ballot, list)]
+        return [sum(column) for column in zip(*ballots, strict=True)]
+
     def close(self) -> None:
         if self._barrier.n_waiting:
             self._barrier.abort()

@@ -32,6 +32,22 @@ class Box(msgspec.Struct, frozen=True, array_like=True, order=True):
         return f"[{ranges}]"
 
 
+def overlap(a: Box, b: Box) -> Box | None:
+    """The elements that two boxes share; None when there are none."""
+    if a.tensor != b.tensor:
+        return None
+    start = tuple(max(s, t) for s, t in zip(a.start, b.start, strict=True))
+    end = tuple(min(s + n, t + m) for s, n, t, m in zip(a.start, a.shape, b.start, b.shape, strict=True))
+    if any(e <= s for s, e in zip(start, end, strict=True)):
+        return None
+    return Box(a.tensor, start, tuple(e - s for s, e in zip(start, end, strict=True)))
+
+
+def slices(part: Box, whole: Box) -> tuple[slice, ...]:
+    """Where `part` lies in an array of the elements of `whole`, which has all of it."""
+    return tuple(slice(s - w, s - w + n) for s, n, w in zip(part.start, part.shape, whole.start, strict=True))
+
+
 def flat_range_boxes(shape: Index, begin: int, end: int) -> list[tuple[Index, Index]]:
     """The row-major flat range [begin, end) of a tensor of `shape`, as (start, shape) boxes in flat order.
 
@@ -95,17 +111,16 @@ def box_fault(layout: Layout, box: Box) -> str | None:
 
 def _subtract(region: Box, hole: Box) -> list[Box]:
     """What of `region` lies outside `hole`, as disjoint boxes (slabs peeled off dimension by dimension)."""
-    low = [max(a, b) for a, b in zip(region.start, hole.start, strict=True)]
-    high = [min(a + n, b + m) for a, n, b, m in zip(region.start, region.shape, hole.start, hole.shape, strict=True)]
-    if any(lo >= hi for lo, hi in zip(low, high, strict=True)):
+    inner = overlap(region, hole)
+    if inner is None:
         return [region]
     start, shape, pieces = list(region.start), list(region.shape), []
-    for d in range(len(start)):
-        end = start[d] + shape[d]
-        if low[d] > start[d]:
-            pieces.append(Box(region.tensor, tuple(start), (*shape[:d], low[d] - start[d], *shape[d + 1 :])))
-        if high[d] < end:
-            above = (*start[:d], high[d], *start[d + 1 :])
-            pieces.append(Box(region.tensor, above, (*shape[:d], end - high[d], *shape[d + 1 :])))
-        start[d], shape[d] = low[d], high[d] - low[d]
+    for d, (low, size) in enumerate(zip(inner.start, inner.shape, strict=True)):
+        high, end = low + size, start[d] + shape[d]
+        if low > start[d]:
+            pieces.append(Box(region.tensor, tuple(start), (*shape[:d], low - start[d], *shape[d + 1 :])))
+        if high < end:
+            above = (*start[:d], high, *start[d + 1 :])
+            pieces.append(Box(region.tensor, above, (*shape[:d], end - high, *shape[d + 1 :])))
+        start[d], shape[d] = low, size
     return pieces

@@ -23,7 +23,7 @@ from safetensors.numpy import save_file
 
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.formats.messages import Contract
-from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.boxes import Box, overlap, slices
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout
@@ -181,16 +181,14 @@ def _copy_overlaps(path: Path, file: AnchorFile, wanted: Mapping[str, Iterable[t
             for key in tensors.keys():  # noqa: SIM118 (not a dict)
                 name, start, shape = _parse_key(key)
                 for box, out in wanted.get(name, ()):
-                    low = [max(a, b) for a, b in zip(start, box.start, strict=True)]
-                    high = [min(a + n, b + m) for a, n, b, m in zip(start, shape, box.start, box.shape, strict=True)]
-                    if any(lo >= hi for lo, hi in zip(low, high, strict=True)):
+                    there = Box(box.tensor, start, shape)
+                    common = overlap(there, box)
+                    if common is None:
                         continue
                     if not checked and _file_checksum(path) != file.checksum:
                         raise UnusableRecord(f"{path} is damaged: its checksum is not {file.checksum}")
                     checked = True
-                    source = tuple(slice(lo - s, hi - s) for lo, hi, s in zip(low, high, start, strict=True))
-                    target = tuple(slice(lo - s, hi - s) for lo, hi, s in zip(low, high, box.start, strict=True))
-                    out[target] = tensors.get_slice(key)[source]
+                    out[slices(common, box)] = tensors.get_slice(key)[slices(common, there)]
     except (OSError, SafetensorError, ValueError) as error:
         raise UnusableRecord(f"{path} cannot be read: {error}") from None
 

@@ -27,6 +27,10 @@ class RankGroup(Protocol):
         """For each vote, whether every rank said yes. All ranks pass the same number of votes."""
         ...
 
+    def sums(self, numbers: Sequence[int]) -> list[int]:
+        """The sum of each number over all ranks, on every rank. All ranks pass equally many."""
+        ...
+
     def close(self) -> None:
         """Give the group up. Idempotent, not collective."""
         ...

@@ -41,6 +41,12 @@ def all_or_none(group: RankGroup, work: Callable[[], T]) -> T:
     raise kind(text if user_mistake else f"rank {rank}: {text}") from error
 
 
+def from_rank_0(group: RankGroup, make: Callable[[], bytes]) -> bytes:
+    """What `make` gives on rank 0, on every rank; its error is everybody's. Collective."""
+    made = all_or_none(group, make if group.rank == 0 else lambda: None)
+    return group.broadcast(made)
+
+
 def _first_failure(group: RankGroup, error: Exception | None) -> tuple[int, bool, str] | None:
     text = "" if error is None else (one_line(error) or type(error).__name__)
     reports = group.gather(msgspec.msgpack.encode((isinstance(error, UserError), text)))

@@ -89,13 +89,8 @@ class TorchGroup:
 class LoneRank:
     """`RankGroup` of a job of one process, which has no process group."""
 
-    @property
-    def rank(self) -> int:
-        return 0
-
-    @property
-    def size(self) -> int:
-        return 1
+    rank = 0
+    size = 1
 
     def broadcast(self, payload: bytes | None) -> bytes:
         if payload is None:

@@ -27,6 +27,7 @@ from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout, TensorSpec
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island.island import Island, JobFacts
+from swift_diloco.island.ranks.torch_group import LoneRank
 from swift_diloco.tools.bench.lines import Detail, Line, line, median, short
 from swift_diloco.tools.bench.processes import THREADS_VARIABLE, SyncerProcess, end
 from swift_diloco.tools.bench.rank import even_layout
@@ -122,25 +123,6 @@ class FlatModel:
         return time.perf_counter() - begin
 
 
-class OneRank:
-    """The `RankGroup` of an island of one rank."""
-
-    rank, size = 0, 1
-
-    def broadcast(self, payload: bytes | None) -> bytes:
-        assert payload is not None
-        return payload
-
-    def gather(self, payload: bytes) -> Sequence[bytes]:
-        return [payload]
-
-    def all_true(self, votes: Sequence[bool]) -> list[bool]:
-        return list(votes)
-
-    def close(self) -> None:
-        """There is nothing to give up."""
-
-
 def run(options: Options) -> list[Line]:
     """Measure."""
     syncs = options.warm_syncs + options.syncs
@@ -193,7 +175,7 @@ class Trainer:
         settings = IslandSettings(island_id=task.island)
         facts = JobFacts(step=0, instance=f"bench-{task.island}", address=lambda: task.address)
         self._model = FlatModel(even_layout(task.parameters, task.fragments))
-        self._island = Island(settings, self._model, OneRank(), facts)
+        self._island = Island(settings, self._model, LoneRank(), facts)
         self._step = 0
         self._longest_s = self._processor_s = 0.0
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from swift_diloco.trainers.step_work import Sums
+from swift_diloco.island.ranks.rank_group import RankGroup
 
 PREFIX = "diloco/"
 SUMMED = ("pushed_bytes", "fetched_bytes")
 """Counted by each rank, told for the island."""
 
 
-def report_to(trainer: Any, metrics: Callable[[], Mapping[str, float]], group: Sums) -> None:
+def report_to(trainer: Any, metrics: Callable[[], Mapping[str, float]], group: RankGroup) -> None:
     """Add the island's numbers to what `trainer` logs of a training step. All ranks log at the same steps."""
     original = trainer.log
 
@@ -28,7 +28,7 @@ def report_to(trainer: Any, metrics: Callable[[], Mapping[str, float]], group: S
     trainer.log = log
 
 
-def island_numbers(metrics: Mapping[str, float], group: Sums) -> dict[str, float]:
+def island_numbers(metrics: Mapping[str, float], group: RankGroup) -> dict[str, float]:
     """The island's numbers under `diloco/`. Collective."""
     totals = group.sums([int(metrics[name]) for name in SUMMED])
     numbers = {**metrics, **dict(zip(SUMMED, map(float, totals), strict=True))}

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.trainers.step_work import StepWork, Sums, agree_on_work
+from swift_diloco.island.ranks.rank_group import RankGroup
+from swift_diloco.trainers.step_work import StepWork, agree_on_work
 
 IGNORED = -100
 """The label of a token that is not supervised, in all of transformers."""
@@ -37,7 +38,7 @@ def supervised_tokens(batches: Iterable[Mapping[str, Any]]) -> torch.Tensor | in
 class WorkCounter:
     """Watches the steps of one trainer. Attaching changes the trainer object alone, not its class."""
 
-    def __init__(self, group: Sums) -> None:
+    def __init__(self, group: RankGroup) -> None:
         self._group = group
         self._batches: Sequence[Mapping[str, Any]] | None = None
         self._had_gradients = False

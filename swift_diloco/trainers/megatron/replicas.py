@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from swift_diloco.core.errors import InternalError
-from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.boxes import Box, overlap, slices
 from swift_diloco.island.ranks.rank_group import RankGroup
 
 
@@ -45,17 +45,6 @@ class Transfer:
     source: int
     target: int
     box: Box
-
-
-def overlap(a: Box, b: Box) -> Box | None:
-    """The elements that two boxes share; None when there are none."""
-    if a.tensor != b.tensor:
-        return None
-    start = tuple(max(s, t) for s, t in zip(a.start, b.start, strict=True))
-    end = tuple(min(s + n, t + m) for s, n, t, m in zip(a.start, a.shape, b.start, b.shape, strict=True))
-    if any(e <= s for s, e in zip(start, end, strict=True)):
-        return None
-    return Box(a.tensor, start, tuple(e - s for s, e in zip(start, end, strict=True)))
 
 
 def plan_transfers(announced: Sequence[Announcement]) -> list[Transfer]:
@@ -96,10 +85,7 @@ def _all_gather(item: object, group: RankGroup) -> list[bytes]:
 
 def view_of(segment: Segment, box: Box) -> torch.Tensor:
     """The elements of `box`, which lies in the segment's box, as a strided view of its values."""
-    view = segment.values.view(segment.box.shape)
-    for dimension, (start, size) in enumerate(zip(box.start, box.shape, strict=True)):
-        view = view.narrow(dimension, start - segment.box.start[dimension], size)
-    return view
+    return segment.values.view(segment.box.shape)[slices(box, segment.box)]
 
 
 class Replicator:

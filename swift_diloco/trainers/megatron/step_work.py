@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.trainers.step_work import StepWork, Sums, agree_on_work
+from swift_diloco.island.ranks.rank_group import RankGroup
+from swift_diloco.trainers.step_work import StepWork, agree_on_work
 
 
 def supervised_tokens(metrics: Sequence[Mapping[str, Any]]) -> int:
@@ -34,7 +35,7 @@ def supervised_tokens(metrics: Sequence[Mapping[str, Any]]) -> int:
 class TokenCounter:
     """Watches the steps of one trainer. Attaching changes the trainer object alone, not its class."""
 
-    def __init__(self, group: Sums) -> None:
+    def __init__(self, group: RankGroup) -> None:
         self._group = group
         self._tokens = 0
         self._trained = False

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from swift_diloco.core.errors import InternalError, UserError
+from swift_diloco.island.ranks.torch_group import LoneRank
 from swift_diloco.trainers.hf.step_work import WorkCounter
 from swift_diloco.trainers.step_work import StepWork
 
 
-class Ranks:
+class Ranks(LoneRank):
     """Two ranks; the other one did `other`."""
 
     size = 2

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from swift_diloco.core.errors import InternalError
-from swift_diloco.core.layout.boxes import Box
+from swift_diloco.core.layout.boxes import Box, overlap
 from swift_diloco.island.ranks.torch_group import TorchGroup
 from swift_diloco.trainers.megatron.replicas import (
     Announcement,
@@ -16,7 +16,6 @@ from swift_diloco.trainers.megatron.replicas import (
     Segment,
     Transfer,
     agree_transfers,
-    overlap,
     plan_transfers,
     view_of,
 )

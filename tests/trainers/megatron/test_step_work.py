@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from swift_diloco.core.errors import InternalError, UserError
+from swift_diloco.island.ranks.torch_group import LoneRank
 from swift_diloco.trainers.megatron.step_work import TokenCounter, supervised_tokens
 from swift_diloco.trainers.step_work import StepWork
 
@@ -33,17 +34,8 @@ class _Trainer:
         return [{"loss": torch.tensor([1.0, 5.0])}], 0.5, False
 
 
-class _Alone:
-    """The sums of an island of one rank."""
-
-    size = 1
-
-    def sums(self, numbers: Sequence[int]) -> list[int]:
-        return list(numbers)
-
-
 def test_skipped_update_counts_no_step_and_no_tokens() -> None:
-    counter, trainer = TokenCounter(_Alone()), _Trainer()
+    counter, trainer = TokenCounter(LoneRank()), _Trainer()
     counter.attach(trainer)
     metrics, grad_norm, successful = trainer.train_step("batch")
     assert (len(metrics), grad_norm, successful) == (1, 0.5, False)
@@ -51,7 +43,7 @@ def test_skipped_update_counts_no_step_and_no_tokens() -> None:
 
 
 def test_ranks_that_disagree_about_the_update_are_an_error() -> None:
-    class Half(_Alone):
+    class Half(LoneRank):
         size = 2
 
         def sums(self, numbers: Sequence[int]) -> list[int]:

@@ -1,7 +1,8 @@
 """What happens to an island's session (events, past tense) and what it wants done (effects, imperative).
 
 Every rank sees the same events in the same order; rank 0 alone talks on the control link, so effects that say so are
-performed there only. Neither events nor effects carry tensors.
+performed there only. An effect carries all that its performer needs: who performs it asks nobody. Neither events nor
+effects carry tensors.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from swift_diloco.core.formats.messages import IslandMessage, SyncerMessage, ValueName
+from swift_diloco.core.formats.messages import Contract, IslandMessage, SyncerMessage, ValueName
 from swift_diloco.core.layout.fragments import FragmentPlan
 
 
@@ -70,6 +71,11 @@ class BoundaryReached:
 
 
 @dataclass(frozen=True)
+class StartEnded:
+    """The wait for initial values is over; training begins, or ends before it began."""
+
+
+@dataclass(frozen=True)
 class LastStepReached:
     """The trainer's last step is behind: only the finish is left."""
 
@@ -79,7 +85,7 @@ class SaveFinished:
     """The trainer's last save is durable."""
 
 
-Event = Started | Heard | LinkLost | StepEnded | BoundaryReached | LastStepReached | SaveFinished
+Event = Started | Heard | LinkLost | StartEnded | StepEnded | BoundaryReached | LastStepReached | SaveFinished
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Effects
@@ -92,6 +98,10 @@ class Dial:
 
     nonce: str
     with_layout: bool
+    step: int
+    """The local step it stands at."""
+    running: bool
+    """It stands on global values: those of a record, or of this life."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,11 @@ class Introduce:
     session: str
     generation: str
     token: str
+    contract: Contract
+    held: tuple[ValueName, ...]
+    """The anchors whose values are here, by the names they bear now: they need no download."""
+    spent: frozenset[int]
+    """Fragments from whose anchor the syncer holds, or may hold, a delta."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +168,10 @@ class Capture:
 
     push: str
     fragment: int
+    steps: int
+    """Local steps since its anchor was installed."""
+    keep: bool = False
+    """The local values are kept, for an install that carries the progress made since."""
 
 
 @dataclass(frozen=True)
@@ -205,21 +224,12 @@ class Log:
     text: str
 
 
-Effect = (
-    Dial
-    | Bind
-    | Introduce
-    | Tell
-    | ProvideInit
-    | NameAnchor
-    | Install
-    | FetchExactly
-    | Capture
-    | ForgetUpload
-    | StopTraining
-    | SeekSyncer
-    | SaveNow
-    | Abort
-    | Fail
-    | Log
+RankEffect = (
+    Dial | Bind | Introduce | Tell | ProvideInit | NameAnchor | Install | FetchExactly | Capture | ForgetUpload | Log
 )
+"""What each rank does with its links, its anchors and its part of the model."""
+
+TrainingEffect = StopTraining | SeekSyncer | SaveNow | Abort | Fail
+"""What ends or interrupts the training, the same on all ranks."""
+
+Effect = RankEffect | TrainingEffect

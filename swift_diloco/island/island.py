@@ -125,7 +125,7 @@ class Island:
             self._boundary(wait_s=POLL_S)
             self._check_start_limits(self._now - begun)
             self._tell_wait()
-        self.performer.perform(self.session.holdings.summary(waiting_ended=True))
+        self._feed(events.StartEnded())
 
     def step_begins(self) -> Verdict:
         """The second gate, before a step is trained: a paused island parks here after a save it was ordered to do."""
@@ -249,6 +249,7 @@ class Island:
         profile = Profile(
             island=self.settings.island_id,
             life=life,
+            step=self.job.step,
             initial_cut_timeout_s=self.settings.initial_cut_timeout_s,
             init_probe_s=self.settings.init_probe_s,
             heartbeats=self.settings.heartbeat_s > 0,
@@ -257,8 +258,8 @@ class Island:
         self.session = Session(profile, resumed.remembered)
         self._links = self._open_links(address, keys, owns_pieces=bool(boxes))
         owners = sum(1 for flag in owns if flag)
-        about = Introduction(self.settings.island_id, self.job.instance, self.job.step, self.layout, boxes, owners)
-        self.performer = Performer(self.session, self.model, self._links, about, resumed)
+        about = Introduction(self.settings.island_id, self.job.instance, self.layout, boxes, owners)
+        self.performer = Performer(self.model, self._links, about, resumed)
 
     def _open_links(self, address: str, keys: CurveKeys | None, *, owns_pieces: bool) -> Links:
         control, bulk, buffers = None, None, HostBuffers()
@@ -338,9 +339,10 @@ class Island:
             logger.exception("rank %d: an effect of %s failed", self.group.rank, type(event).__name__)
             self._failure = self._failure or error
         for effect in effects:
-            self._decide(effect)
+            if isinstance(effect, events.TrainingEffect):
+                self._decide(effect)
 
-    def _decide(self, effect: events.Effect) -> None:
+    def _decide(self, effect: events.TrainingEffect) -> None:
         """Effects that end or interrupt the training: the same on all ranks."""
         match effect:
             case events.StopTraining(reason, final):

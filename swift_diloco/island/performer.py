@@ -1,7 +1,7 @@
 """What a rank does when its session says so: the links, the anchors and the model of one rank.
 
-Performs effects; decides nothing and never waits for the network. Effects that end or pause the training
-are the island's.
+Performs effects; decides nothing, asks no session and never waits for the network. Effects that end or interrupt the
+training are the island's.
 Invariant: all installs of one boundary are written into the model in one go, before the boundary's other effects.
 """
 
@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.formats.messages import Hello, IslandMessage, ValueName
@@ -20,7 +21,6 @@ from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.island import events
-from swift_diloco.island.brain.session import Session
 from swift_diloco.island.files.record import Resumed
 from swift_diloco.island.links.bulk_link import BulkLink, Pass, Traffic
 from swift_diloco.island.links.control_link import ControlLink
@@ -37,7 +37,6 @@ class Introduction:
 
     island: int
     instance: str
-    start_step: int
     layout: Layout
     boxes: tuple[Box, ...]
     """This rank's."""
@@ -58,10 +57,7 @@ class Links:
 class Performer:
     """See the module."""
 
-    def __init__(
-        self, session: Session, model: ModelPieces, links: Links, about: Introduction, resumed: Resumed
-    ) -> None:
-        self._session = session
+    def __init__(self, model: ModelPieces, links: Links, about: Introduction, resumed: Resumed) -> None:
         self._model = model
         self._control, self._bulk = links.control, links.bulk
         self._about = about
@@ -104,30 +100,36 @@ class Performer:
 
     def _perform(self, effect: events.Effect) -> None:
         match effect:
-            case events.Dial(nonce, with_layout):
-                self.tell(self._hello(nonce, with_layout))
+            case events.Dial():
+                self.tell(self._hello(effect))
             case events.Bind(plan):
                 self._bind(plan)
-            case events.Introduce(session, generation, token):
-                self._introduce(Pass(session, generation, token))
+            case events.Introduce():
+                self._introduce(effect)
             case events.Tell(message):
                 self.tell(message)
             case events.ProvideInit(uploads):
                 self._provide_init(uploads)
             case events.NameAnchor(name):
                 if self._bulk is not None:
-                    self._bulk.holds(name)
+                    self._bulk.name_held(name)
             case events.FetchExactly(names):
                 if self._bulk is not None:
                     self._bulk.fetch_exactly(names)
-            case events.Capture(push, fragment):
-                self._capture(push, fragment)
+            case events.Capture():
+                self._capture(effect)
             case events.ForgetUpload(push, arrived):
                 self._forget(push, arrived)
             case events.Log(level, text):
                 self.log(level, text)
+            case events.Install():
+                pass  # they are written already, all in one go
+            case (
+                events.StopTraining() | events.SeekSyncer() | events.SaveNow() | events.Abort() | events.Fail()
+            ):  # the island's
+                pass
             case _:
-                pass  # installs are written already; what ends or pauses the training is the island's
+                assert_never(effect)
 
     def tell(self, message: IslandMessage) -> None:
         """Send a control message (rank 0)."""
@@ -139,19 +141,19 @@ class Performer:
         if self._control is not None:
             logger.log(logging.getLevelName(level.upper()), "island %d: %s", self._about.island, text)
 
-    def _hello(self, nonce: str, with_layout: bool) -> Hello:
+    def _hello(self, dial: events.Dial) -> Hello:
         about = self._about
         return Hello(
             island=about.island,
-            nonce=nonce,
+            nonce=dial.nonce,
             fingerprint=about.layout.fingerprint,
             host=socket.gethostname(),
             pid=os.getpid(),
             instance=about.instance,
-            step=max(about.start_step, self._session.step),
+            step=dial.step,
             ranks=about.owners,
-            layout=about.layout if with_layout else None,
-            running=self._session.holdings.grown,
+            layout=about.layout if dial.with_layout else None,
+            running=dial.running,
         )
 
     def _bind(self, plan: FragmentPlan) -> None:
@@ -162,13 +164,13 @@ class Performer:
         if self._bulk is not None:
             self._bulk.bind(self.pieces)
 
-    def _introduce(self, granted: Pass) -> None:
+    def _introduce(self, effect: events.Introduce) -> None:
         if self._bulk is not None:
             self._store.settle()  # else an upload of the earlier generation might be offered in this one
-            holdings = self._session.holdings
-            self._bulk.introduce(granted, self._session.contract, holdings.valued(), holdings.spent())
+            granted = Pass(effect.session, effect.generation, effect.token)
+            self._bulk.introduce(granted, effect.contract, effect.held, effect.spent)
         if self._control is not None:
-            self._control.joined(granted.session, granted.generation)
+            self._control.joined(effect.session, effect.generation)
 
     @property
     def _store(self) -> AnchorStore:
@@ -184,12 +186,12 @@ class Performer:
             if self._bulk is not None and values.size:
                 self._bulk.offer(upload, values)
 
-    def _capture(self, push: str, fragment: int) -> None:
+    def _capture(self, effect: events.Capture) -> None:
         def ready(delta: Values) -> None:
             if self._bulk is not None and delta.size:
-                self._bulk.offer(push, delta, fragment)
+                self._bulk.offer(effect.push, delta, effect.fragment)
 
-        self._store.capture(fragment, ready, keep=self._session.contract.align == "carry")
+        self._store.capture(effect.fragment, ready, keep=effect.keep)
 
     def _forget(self, push: str, arrived: bool) -> None:
         self._store.settle()  # else it might be offered after it was forgotten

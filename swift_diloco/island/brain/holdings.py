@@ -22,6 +22,7 @@ from collections import Counter
 from swift_diloco.core.formats.messages import Contract, ValueName, Welcome
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.island.brain.anchors import Anchor
+from swift_diloco.island.brain.terms import ordinary_align
 from swift_diloco.island.events import Align, Bind, Effect, Install, Log, NameAnchor
 from swift_diloco.island.remembered import AnchorRecord, Remembered
 
@@ -74,14 +75,14 @@ class Holdings:
         """Values to install once every rank has staged them, in fragment order."""
         return tuple(self.pending[fragment] for fragment in sorted(self.pending))
 
-    def valued(self) -> list[ValueName]:
+    def valued(self) -> tuple[ValueName, ...]:
         """The anchors whose values are here, so that they need no download."""
         known = (f for f in range(len(self.anchors)) if self._values_known or f not in self._resumed)
-        return [name for f in known if (name := self.anchors[f].name) is not None]
+        return tuple(name for f in known if (name := self.anchors[f].name) is not None)
 
-    def spent(self) -> set[int]:
+    def spent(self) -> frozenset[int]:
         """Fragments from whose anchor the syncer holds, or may hold, a delta."""
-        return {fragment for fragment, anchor in enumerate(self.anchors) if anchor.spent}
+        return frozenset(fragment for fragment, anchor in enumerate(self.anchors) if anchor.spent)
 
     def records(self) -> tuple[AnchorRecord | None, ...]:
         """For the checkpoint, in fragment order."""
@@ -103,7 +104,8 @@ class Holdings:
         self._summarized = True
 
     def welcomed(self, message: Welcome) -> list[Effect]:
-        """Take the syncer's fragments, its view of this island's anchors, and its present values."""
+        """Take the syncer's fragments, its view of this island's anchors, and its present values. What is held by
+        which name is told with the introduction of the ranks, so no anchor is named here."""
         effects: list[Effect] = []
         if message.plan != self.plan:
             effects += self._begin(message)
@@ -115,7 +117,7 @@ class Holdings:
         self._tally.clear()
         self._summarized = False
         for name in message.values:
-            effects += self._meet(name)
+            self._meet(name)
         return effects
 
     def _begin(self, message: Welcome) -> list[Effect]:
@@ -171,7 +173,7 @@ class Holdings:
         if fragment in self._unmet or self._how.get(fragment) is Align.KEEP:
             self.pending.pop(fragment, None)
             self._how.pop(fragment, None)
-            return self._meet(name)
+            return [NameAnchor(name)] if self._meet(name) else []
         if not self.anchors[fragment].is_same(name):
             self.pending[fragment] = name
             return []
@@ -208,13 +210,15 @@ class Holdings:
         unknown = name.fragment in self._resumed and not self._values_known
         return self.anchors[name.fragment].is_same(name) and not unknown
 
-    def _meet(self, name: ValueName) -> list[Effect]:
+    def _meet(self, name: ValueName) -> bool:
+        """Take the first value of a fragment. True: it is the anchor's, which bears its name now; False: it is wanted,
+        and how it is installed is decided."""
         fragment, anchor = name.fragment, self.anchors[name.fragment]
         self._unmet.discard(fragment)
         if self._holds_values_of(name):
             anchor.renamed(name)
             self._met(fragment, "kept")
-            return [NameAnchor(name)]
+            return True
         self.pending[fragment] = name
         resumed = fragment in self._resumed
         if anchor.is_same(name):
@@ -225,7 +229,7 @@ class Holdings:
             self._how[fragment] = Align.SHIFT
         else:
             self._tally["overwritten"] += 1
-        return []
+        return False
 
     def _met(self, fragment: int, how: str) -> None:
         self._unmet.discard(fragment)
@@ -239,7 +243,8 @@ class Holdings:
         how = self._how.pop(fragment, None)
         if how is not None:
             return self._install_first(name, how)
-        if contract.align == "carry":
+        align = ordinary_align(contract)
+        if align is Align.CARRY:
             if anchor.pushed_steps:
                 anchor.carried(name)
                 return Install(name, Align.CARRY)
@@ -247,9 +252,7 @@ class Holdings:
                 anchor.rebased(name)
                 return Install(name, Align.SHIFT)
         anchor.installed(name)
-        if contract.align == "blend":
-            return Install(name, Align.BLEND, contract.alpha)
-        return Install(name, Align.OVERWRITE)
+        return Install(name, Align.BLEND, contract.alpha) if align is Align.BLEND else Install(name, Align.OVERWRITE)
 
     def _install_first(self, name: ValueName, how: Align) -> Install:
         anchor = self.anchors[name.fragment]

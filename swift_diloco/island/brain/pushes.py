@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from swift_diloco.core.formats.messages import Contract, Dropped, Outcome, Pull, PullClosed, PushAnswer, PushOffer
 from swift_diloco.island.brain.holdings import Holdings
-from swift_diloco.island.events import Capture, Effect, ForgetUpload, Log, Tell
+from swift_diloco.island.brain.terms import ordinary_align
+from swift_diloco.island.events import Align, Capture, Effect, ForgetUpload, Log, Tell
 
 
 @dataclass(frozen=True)
@@ -94,5 +95,6 @@ class Pushes:
             capture_step=standing.step,
         )
         anchor.offered(offer.push)
-        capture = [Capture(offer.push, pull.fragment)] if anchor.steps else []
+        keep = ordinary_align(standing.contract) is Align.CARRY
+        capture = [Capture(offer.push, pull.fragment, anchor.steps, keep)] if anchor.steps else []
         return [*capture, Tell(offer)]

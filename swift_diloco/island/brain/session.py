@@ -47,6 +47,7 @@ from swift_diloco.island.brain.anchors import Anchor
 from swift_diloco.island.brain.holdings import Holdings
 from swift_diloco.island.brain.pushes import Pushes, Standing
 from swift_diloco.island.brain.stages import Membership, Profile, Stage
+from swift_diloco.island.brain.terms import published_exactly
 from swift_diloco.island.events import (
     Abort,
     BoundaryReached,
@@ -65,6 +66,7 @@ from swift_diloco.island.events import (
     SaveNow,
     SeekSyncer,
     Started,
+    StartEnded,
     StepEnded,
     StopTraining,
     Tell,
@@ -94,12 +96,10 @@ class Session:
         self.paused: Paused | None = None
         self.syncer_says = ""
         self.last_heard_at = 0.0
-        self.step = 0
-        self._started_at = 0.0
+        self.step = profile.step
         self._init_asked: tuple[float, InitWanted] | None = None
         self._providing_init = False
         self._dials = 0
-        self._pushes = 0
         self._redial_at: float | None = None
         self._stop: StopTraining | None = None
         self._orders: list[Command] = []
@@ -125,11 +125,6 @@ class Session:
         }
 
     # -- questions -----------------------------------------------------------------------------------------------------
-
-    @property
-    def next_wakeup(self) -> float | None:
-        """When a boundary has something to do even though nothing was heard."""
-        return self._redial_at if self.membership is Membership.DIALING else None
 
     def may_train(self, now: float) -> bool:
         """Whether the trainer may take a step: values are there, and no living syncer has paused the run."""
@@ -182,12 +177,14 @@ class Session:
             case BoundaryReached(staged):
                 return self._at_boundary(staged, now)
             case Started():
-                self.last_heard_at = self._started_at = now
+                self.last_heard_at = now
                 return self._dial(now)
             case LinkLost():
                 gone = self.membership is not Membership.DIALING and self.stage is not Stage.FINISHED
                 lost = self._lost("the link to the syncer broke", now)
                 return [*lost, SeekSyncer()] if gone else lost
+            case StartEnded():
+                return self.holdings.summary(waiting_ended=True)
             case LastStepReached():
                 return self._reached_last_step()
             case SaveFinished():
@@ -223,7 +220,7 @@ class Session:
         self._dials += 1
         self.membership = Membership.DIALING
         self._redial_at = now + REDIAL_S
-        return [Dial(self._nonce(), with_layout)]
+        return [Dial(self._nonce(), with_layout, self.step, self.holdings.grown)]
 
     def _lost(self, why: str, now: float) -> list[Effect]:
         """The generation is over: what it had under way is void, what it holds (anchors, counters) stays."""
@@ -255,8 +252,12 @@ class Session:
         self.syncer_session, self.generation = message.session, message.generation
         self.contract, self.syncer_says = message.contract, ""
         self.paused, self.final, self._providing_init = None, None, False
-        introduce = Introduce(message.session, message.generation, message.token)
-        return [*self.holdings.welcomed(message), introduce]
+        effects = self.holdings.welcomed(message)
+        held, spent = self.holdings.valued(), self.holdings.spent()
+        introduce = Introduce(
+            message.session, message.generation, message.token, message.contract, held=held, spent=spent
+        )
+        return [*effects, introduce]
 
     def _joined(self, message: Joined, now: float) -> list[Effect]:
         self.membership = Membership.MEMBER
@@ -292,7 +293,7 @@ class Session:
 
     def _published(self, message: Published, now: float) -> list[Effect]:
         # In a coarser encoding also the provider's own values come back changed: it installs them like everybody.
-        if self._providing_init and message.name.version == 0 and self.contract.publish_encoding == "f32":
+        if self._providing_init and message.name.version == 0 and published_exactly(self.contract):
             return self.holdings.provided(message.name, message.run)
         return self.holdings.published(message.name, message.run)
 
@@ -301,7 +302,7 @@ class Session:
         self.pushes.void()
         if self.stage is Stage.FINISHED:
             return [Tell(CutInstalled(self.syncer_session, self.generation))]
-        exact = self.contract.publish_encoding == "f32"
+        exact = published_exactly(self.contract)
         self.holdings.final_cut(message.values, held_exactly=exact)
         self._stop = StopTraining("the run is finished")
         return [] if exact else [FetchExactly(message.values)]

@@ -33,6 +33,8 @@ class Profile:
     island: int
     life: str
     """A random token of this process, the same on all ranks of the island."""
+    step: int = 0
+    """The local step it starts from."""
     initial_cut_timeout_s: float = 3600.0
     """How long a start waits for global values; 0 trains at once and installs them at boundaries."""
     init_probe_s: float = 1800.0

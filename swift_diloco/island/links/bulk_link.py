@@ -158,8 +158,8 @@ class BulkLink(Dealer):
             self._shared.exact = True
         self.post(lambda: self._fetch_exactly(names))
 
-    def holds(self, name: ValueName) -> None:
-        """The anchor of this fragment is `name` now: never fetch it again."""
+    def name_held(self, name: ValueName) -> None:
+        """The anchor of this fragment bears this name now, as it is: never fetch it again."""
         self.post(lambda: self._set_held(name))
 
     def reserve(self, name: ValueName) -> bool:
@@ -187,7 +187,7 @@ class BulkLink(Dealer):
             return np.empty(0, dtype=np.float32)
         with self._shared.lock:
             values = self._shared.reserved.pop(name.fragment).values
-        self.holds(name)
+        self.post(lambda: self._installed(name))
         return values
 
     def _owns_nothing_of(self, fragment: int) -> bool:
@@ -229,8 +229,11 @@ class BulkLink(Dealer):
 
     def _set_held(self, name: ValueName) -> None:
         self._held[name.fragment] = name
-        self._outgoing.installed(name.fragment)
         self._start_fetches()
+
+    def _installed(self, name: ValueName) -> None:
+        self._outgoing.installed(name.fragment)
+        self._set_held(name)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 

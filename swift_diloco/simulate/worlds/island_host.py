@@ -50,7 +50,7 @@ class Life:
         self.world, self.syncer = facts.world, facts.syncer
         self.me: IslandPlan = facts.plan.islands[island]
         self.token = self.world.token()
-        self.session = Session(Profile(island, self.token), loaded.remembered)
+        self.session = Session(Profile(island, self.token, loaded.step), loaded.remembered)
         self.alive, self.finished = True, False
         self.failure = ""
         self.locals = [replace(local) for local in loaded.locals]
@@ -272,13 +272,15 @@ class Life:
 
     def _perform(self, effect: events.Effect) -> None:
         match effect:
-            case events.Dial(nonce, with_layout):
-                self._tell(self._hello(nonce, with_layout))
+            case events.Dial():
+                self._tell(self._hello(effect))
             case events.Bind():
                 if not self.locals:
                     self.locals = [Local(self.world.random.gauss(0.0, 10.0)) for _ in self.facts.layout.tensors]
-            case events.Introduce(session, generation, token):
+            case events.Introduce(session, generation, token, held=held):
                 self._granted = (session, generation, token)
+                for name in held:
+                    self._check_held(name)
                 self.staging.clear()
                 self.captures.clear()
                 for rank in range(self.me.ranks):
@@ -288,9 +290,9 @@ class Life:
             case events.ProvideInit(uploads):
                 self._provide(uploads)
             case events.NameAnchor(name):
-                assert repr(self.locals[name.fragment].anchor) == name.digest, f"{name} is not the anchor here"
-            case events.Capture(push, fragment):
-                self._capture(push, fragment)
+                self._check_held(name)
+            case events.Capture():
+                self._capture(effect)
             case events.ForgetUpload(push, _):
                 self.captures.pop(push, None)
             case events.Install(name, align, alpha):
@@ -307,19 +309,22 @@ class Life:
             case _:
                 raise AssertionError(f"the simulated island does not know {effect}")
 
-    def _hello(self, nonce: str, with_layout: bool) -> Hello:
+    def _check_held(self, name: ValueName) -> None:
+        assert repr(self.locals[name.fragment].anchor) == name.digest, f"{name} is not the anchor here"
+
+    def _hello(self, dial: events.Dial) -> Hello:
         layout = self.facts.layout
         return Hello(
             island=self.island,
-            nonce=nonce,
+            nonce=dial.nonce,
             fingerprint=layout.fingerprint,
             host="host",
             pid=1,
             instance=f"folder-{self.island}",
-            step=self.step,
+            step=dial.step,
             ranks=self.me.ranks,
-            layout=layout if with_layout else None,
-            running=self.session.stage is not Stage.WAITING_FOR_CUT,
+            layout=layout if dial.with_layout else None,
+            running=dial.running,
         )
 
     def _provide(self, uploads: tuple[str, ...]) -> None:
@@ -333,8 +338,8 @@ class Life:
     def _tell(self, message: IslandMessage) -> None:
         self.world.send_up(self.control, message)
 
-    def _capture(self, push: str, fragment: int) -> None:
-        local = self.locals[fragment]
+    def _capture(self, effect: events.Capture) -> None:
+        push, local = effect.push, self.locals[effect.fragment]
         assert local.anchor is not None, f"push {push} has no anchor to be measured from"
         value = local.value - local.anchor
         if self.armed.poison:
@@ -343,8 +348,7 @@ class Life:
             value = math.nan
         self.captures[push] = Delta(value, local.units)
         local.at_capture, local.since_capture = local.value, frozenset()
-        steps = self.session.anchors[fragment].steps
-        self.syncer.history.captured.append(Captured(push, steps, local.units))
+        self.syncer.history.captured.append(Captured(push, effect.steps, local.units))
 
     def _install(self, name: ValueName, align: events.Align, alpha: float) -> None:
         local = self.locals[name.fragment]

@@ -150,8 +150,8 @@ class TimedBulk(BulkLink):
 class _Performer(Performer):
     """Performs with anchors that nobody keeps."""
 
-    def __init__(self, session: Session, model: NoModel, links: Links, about: Introduction, notes: Notes) -> None:
-        super().__init__(session, model, links, about, NOTHING_RESUMED)
+    def __init__(self, model: NoModel, links: Links, about: Introduction, notes: Notes) -> None:
+        super().__init__(model, links, about, NOTHING_RESUMED)
         self._no_model, self._links, self._notes = model, links, notes
 
     def _bind(self, plan: FragmentPlan) -> None:
@@ -181,8 +181,8 @@ class Rank:
         self.control = self.control_to(dial)
         self.bulk = TimedBulk(dial.bulk, buffers, self.fragment_bytes, self.notes)
         self.session = Session(Profile(island=island, life=f"bench-{island}"))
-        about = Introduction(island, f"bench-{island}", 0, layout, boxes, 1)
-        self._performer = _Performer(self.session, model, Links(self.control, self.bulk, buffers), about, self.notes)
+        about = Introduction(island, f"bench-{island}", layout, boxes, 1)
+        self._performer = _Performer(model, Links(self.control, self.bulk, buffers), about, self.notes)
         self._step = 0
 
     def __enter__(self) -> Self:

@@ -69,7 +69,8 @@ def check(holdings: Holdings, effects: list[Effect], value: ValueName, row: Row,
     """Follow the first value of fragment 0 to its install."""
     holdings.validate()
     assert (value in holdings.wanted()) is row.downloads
-    assert (NameAnchor(value) in effects) is not row.downloads
+    assert (value in holdings.valued()) is not row.downloads
+    assert not any(isinstance(effect, NameAnchor) for effect in effects), "what is held is told with the introduction"
     if row.downloads:
         assert row.align is not None
         alpha = contract.alpha if row.align is Align.BLEND else 0.0
@@ -259,14 +260,19 @@ def test_push_of_unknown_fate_that_the_syncer_does_not_hold_frees_its_anchor() -
     assert holdings.spent() == {0}
     holdings.welcomed(welcome(OLD))
     anchor = holdings.anchors[0]
-    assert (holdings.spent(), anchor.push, anchor.settled, anchor.pushed_steps) == (set(), None, True, 0)
+    assert (holdings.spent(), anchor.push, anchor.settled, anchor.pushed_steps) == (frozenset(), None, True, 0)
 
 
 def test_push_of_unknown_fate_that_the_syncer_holds_stays_spent_and_is_settled() -> None:
     holdings = running(pushed=True)
     holdings.welcomed(welcome(OLD, held=True))
     anchor = holdings.anchors[0]
-    assert (holdings.spent(), anchor.push, anchor.settled, anchor.pushed_steps) == ({0}, "p", True, STEPS - 1)
+    assert (holdings.spent(), anchor.push, anchor.settled, anchor.pushed_steps) == (
+        frozenset({0}),
+        "p",
+        True,
+        STEPS - 1,
+    )
 
 
 def test_empty_push_that_the_syncer_holds_took_no_progress_away() -> None:

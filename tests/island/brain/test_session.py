@@ -34,7 +34,8 @@ from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.island import events
 from swift_diloco.island.brain.session import REDIAL_S, REFUSED_REDIAL_S, Session
 from swift_diloco.island.brain.stages import Membership, Profile, Stage
-from swift_diloco.island.events import Align, Capture, Install, Tell
+from swift_diloco.island.events import Align, Capture, Install, Introduce, Tell
+from swift_diloco.island.remembered import AnchorRecord, Remembered
 
 PLAN = FragmentPlan(((0,), (1,)))
 CONTRACT = Contract(sync_every_steps=3, island_lease_s=60.0)
@@ -77,6 +78,9 @@ class World:
             held=held,
         )
 
+    def introduce(self, held: tuple[ValueName, ...] = (), spent: tuple[int, ...] = (), life: int = 1) -> Introduce:
+        return Introduce(f"s{life}", f"g{life}", "t", self.contract, held, frozenset(spent))
+
     def joined(self, values: tuple[ValueName, ...] = V0) -> World:
         self.hear(self.welcome(values))
         self.hear(Joined("s1", "g1"))
@@ -105,9 +109,9 @@ def published(name: ValueName) -> Published:
 
 def test_start_dials_without_the_layout_and_sends_it_when_wanted() -> None:
     session = Session(Profile(island=0, life="x"))
-    assert session.handle(events.Started(), now=0.0) == [events.Dial("x.1", False)]
+    assert session.handle(events.Started(), now=0.0) == [events.Dial("x.1", False, step=0, running=False)]
     wanted = events.Heard(LayoutWanted("s1", "x.1"))
-    assert session.handle(wanted, now=0.0) == [events.Dial("x.2", True)]
+    assert session.handle(wanted, now=0.0) == [events.Dial("x.2", True, step=0, running=False)]
 
 
 def test_an_unanswered_hello_is_repeated_after_its_pause_only() -> None:
@@ -115,7 +119,7 @@ def test_an_unanswered_hello_is_repeated_after_its_pause_only() -> None:
     world.now = REDIAL_S - 0.01
     assert world.boundary() == []
     world.now = REDIAL_S
-    assert world.boundary() == [events.Dial("life.2", False)]
+    assert world.boundary() == [events.Dial("life.2", False, step=0, running=False)]
 
 
 def test_an_answer_to_an_earlier_hello_is_not_taken() -> None:
@@ -129,7 +133,7 @@ def test_an_answer_to_an_earlier_hello_is_not_taken() -> None:
 
 def test_welcome_binds_the_fragments_and_introduces_the_ranks() -> None:
     world = World()
-    assert world.hear(world.welcome()) == [events.Bind(PLAN), events.Introduce("s1", "g1", "t")]
+    assert world.hear(world.welcome()) == [events.Bind(PLAN), world.introduce()]
     assert world.session.membership is Membership.JOINING
 
 
@@ -141,7 +145,7 @@ def test_a_final_refusal_fails_a_starting_island_and_only_delays_a_running_one()
     world.now = REFUSED_REDIAL_S / 2
     assert [type(e) for e in world.hear(refused)] == [events.Log]
     world.now += REFUSED_REDIAL_S
-    assert world.boundary() == [events.Dial("life.3", False)]
+    assert world.boundary() == [events.Dial("life.3", False, step=0, running=True)]
 
 
 def test_messages_of_another_session_or_generation_change_nothing() -> None:
@@ -190,7 +194,7 @@ def test_a_pull_is_answered_only_after_h_successful_steps_since_the_install() ->
         world.step(trained=trained)
         assert world.boundary() == []
     world.step()
-    assert world.boundary() == [Capture("g1.1", 0), world.offer(1, V0[0], 3)]
+    assert world.boundary() == [Capture("g1.1", 0, 3), world.offer(1, V0[0], 3)]
 
 
 def test_an_anchor_is_pushed_once_until_the_next_install() -> None:
@@ -216,7 +220,7 @@ def test_a_dropped_push_releases_its_anchor_with_all_the_progress_since() -> Non
     forget, _ = world.hear(Dropped("s1", "g1", "g1.1", "attempt over"))
     assert forget == events.ForgetUpload("g1.1", arrived=False)
     world.pull(t=1, attempt=2)
-    assert world.boundary() == [Capture("g1.2", 0), world.offer(2, V0[0], 4, attempt=2)]
+    assert world.boundary() == [Capture("g1.2", 0, 4), world.offer(2, V0[0], 4, attempt=2)]
 
 
 @pytest.mark.parametrize(("anchor_held", "answers"), [(False, 2), (True, 0)])
@@ -241,7 +245,7 @@ def test_installs_come_before_pushes_and_reset_the_counters() -> None:
     world.hear(published(v1))
     assert world.boundary(v1) == [
         Install(v1, Align.OVERWRITE),
-        Capture("g1.1", 1),
+        Capture("g1.1", 1, 3),
         world.offer(1, V0[1], 3, t=2),
     ]
     assert (world.session.anchors[0].steps, world.session.anchors[0].tokens) == (0, 0)
@@ -335,7 +339,7 @@ def test_a_silent_syncer_is_given_up_after_the_lease() -> None:
     assert world.boundary() == []
     world.now = 60.1
     log, dial = world.boundary()
-    assert isinstance(log, events.Log) and dial == events.Dial("life.2", False)
+    assert isinstance(log, events.Log) and dial == events.Dial("life.2", False, step=0, running=True)
     assert world.session.may_train(world.now)
 
 
@@ -357,7 +361,7 @@ def test_a_done_island_answers_below_the_h_gate_and_then_with_nothing() -> None:
     world.step()
     assert world.feed(events.LastStepReached()) == [Tell(Done("s1", "g1", 1))]
     world.pull(t=1)
-    assert world.boundary() == [Capture("g1.1", 0), world.offer(1, V0[0], 1)]
+    assert world.boundary() == [Capture("g1.1", 0, 1), world.offer(1, V0[0], 1)]
     v1 = ValueName(0, 1, "a1")
     world.hear(published(v1))
     world.pull(t=3)
@@ -482,3 +486,54 @@ def test_a_member_whose_link_breaks_looks_for_its_syncer_unless_it_was_told_of_t
     told = World().training()
     told.hear(Stopping("s1", "g1", "told to stop"))
     assert events.SeekSyncer() not in told.feed(events.LinkLost())
+
+
+# -- effects carry their facts -----------------------------------------------------------------------------------------
+
+
+def first_dial(profile: Profile, remembered: Remembered | None = None) -> list[events.Effect]:
+    return Session(profile, remembered).handle(events.Started(), now=0.0)
+
+
+def test_an_island_runs_when_it_stands_on_global_values_whether_it_trains_yet_or_not() -> None:
+    record = Remembered("r", PLAN, tuple(AnchorRecord(n.version, n.digest) for n in V0), with_values=True)
+    fresh_and_training = Profile(1, "x", initial_cut_timeout_s=0.0)
+    resumed_and_waiting = Profile(1, "x", step=40)
+    assert first_dial(fresh_and_training) == [events.Dial("x.1", False, step=0, running=False)]
+    assert first_dial(resumed_and_waiting, record) == [events.Dial("x.1", False, step=40, running=True)]
+
+
+def test_a_dial_tells_the_step_the_island_stands_at() -> None:
+    world = World().training()
+    world.step()
+    assert world.feed(events.LinkLost())[1:] == [
+        events.Dial("life.2", False, step=1, running=True),
+        events.SeekSyncer(),
+    ]
+
+
+def test_the_introduction_after_a_redial_tells_what_is_held_and_spent_now() -> None:
+    world = World().training()
+    world.pull()
+    for _ in range(3):
+        world.step()
+    world.boundary()
+    world.feed(events.LinkLost())
+    newer = ValueName(1, 9, "b9")
+    assert world.hear(world.welcome((V0[0], newer), held=(V0[0],), life=2)) == [world.introduce(V0, (0,), life=2)]
+
+
+def test_a_capture_keeps_the_local_values_where_installs_carry_progress() -> None:
+    world = World(Contract(sync_every_steps=3, align="carry")).training()
+    world.pull()
+    for _ in range(3):
+        world.step()
+    assert world.boundary() == [Capture("g1.1", 0, 3, keep=True), world.offer(1, V0[0], 3)]
+
+
+def test_what_became_of_the_values_is_told_when_the_wait_for_them_ends() -> None:
+    world = World().joined()
+    world.boundary(V0[0])
+    summary = "global values of 2 fragments: 0 kept, 0 shifted, 1 overwritten, 1 missing"
+    assert world.feed(events.StartEnded()) == [events.Log("info", summary)]
+    assert world.feed(events.StartEnded()) == []

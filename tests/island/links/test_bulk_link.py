@@ -262,3 +262,25 @@ def test_initial_values_travel_as_float32_and_deltas_in_their_encoding(syncer: S
         syncer.send(Window("s", "g", upload, 0, 0, 1))
         _, payload = syncer.receive(Chunk)
         assert payload is not None and len(payload) == size * CHUNK_ELEMENTS
+
+
+def test_a_redial_that_meets_the_same_anchor_settles_its_push_by_what_the_syncer_holds(syncer: ScriptedSyncer) -> None:
+    lossy = Contract(delta_encoding="bf16", error_feedback=True)
+    values = np.full(syncer.elements, 1.0029296875, np.float32)  # 3/8 of the way between two bf16 values
+
+    def first_chunk_of(push: str) -> float:
+        syncer.link.offer(push, values, 0)
+        syncer.send(Window("s", "g", push, 0, 0, 1))
+        _, payload = syncer.receive(Chunk)
+        assert payload is not None
+        decoded = np.empty(CHUNK_ELEMENTS, np.float32)
+        codec.decode(payload, chunks.Encoding.BF16, decoded)
+        return float(decoded[0])
+
+    syncer.link.introduce(PASS, lossy, [V1])
+    syncer.receive(RankHello)
+    coarse = first_chunk_of("g.1")
+    syncer.link.name_held(V1)  # the same values, named again: no install
+    syncer.link.introduce(PASS, lossy, [V1], spent=[0])  # the answer was lost, the push is held
+    syncer.receive(RankHello)
+    assert first_chunk_of("g.2") != coarse, "what the first push lost is in the second"

@@ -313,7 +313,8 @@ class Island:
         self._exchange(wait_s)
         wanted = self.session.wanted()
         mine = self.performer.reserve(wanted)
-        *agreed, healthy = self.group.all_true([*mine, self._is_healthy()])
+        self._note_failures()
+        *agreed, healthy = self.group.all_true([*mine, self._failure is None])
         if not healthy:
             raise self._failure or PeerError("another rank of this island failed; its log says why")
         for name, here, everywhere in zip(wanted, mine, agreed, strict=True):
@@ -322,13 +323,12 @@ class Island:
         staged = tuple(name for name, everywhere in zip(wanted, agreed, strict=True) if everywhere)
         self._feed(events.BoundaryReached(staged))
 
-    def _is_healthy(self) -> bool:
-        """Whether this rank can go on; remembers why not, for the vote."""
+    def _note_failures(self) -> None:
+        """Remember why this rank cannot go on, for the vote."""
         try:
             self.performer.check()
         except DilocoError as error:
             self._failure = self._failure or error
-        return self._failure is None
 
     def _feed(self, event: events.Event) -> None:
         """One event into the session, its effects performed. What fails on this rank alone waits for the next vote."""

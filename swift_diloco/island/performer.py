@@ -166,7 +166,7 @@ class Performer:
 
     def _introduce(self, effect: events.Introduce) -> None:
         if self._bulk is not None:
-            self._store.settle()  # else an upload of the earlier generation might be offered in this one
+            self._store.await_deltas()  # else an upload of the earlier generation might be offered in this one
             granted = Pass(effect.session, effect.generation, effect.token)
             self._bulk.introduce(granted, effect.contract, effect.held, effect.spent)
         if self._control is not None:
@@ -182,7 +182,7 @@ class Performer:
         if self._bulk is not None:
             self._bulk.provides_init()
         for fragment, upload in enumerate(uploads):
-            values = self._store.anchor_here(fragment)
+            values = self._store.anchor_or_present(fragment)
             if self._bulk is not None and values.size:
                 self._bulk.offer(upload, values)
 
@@ -194,7 +194,7 @@ class Performer:
         self._store.capture(effect.fragment, ready, keep=effect.keep)
 
     def _forget(self, push: str, arrived: bool) -> None:
-        self._store.settle()  # else it might be offered after it was forgotten
+        self._store.await_deltas()  # else it might be offered after it was forgotten
         values = self._bulk.forget(push, counted=arrived) if self._bulk is not None else None
         if values is not None and arrived:
             self._store.free(values)
@@ -204,7 +204,7 @@ class Performer:
         for install in installs:
             fragment = install.name.fragment
             if install.align is events.Align.ANCHOR or self._bulk is None:
-                values = self._store.anchor_here(fragment)
+                values = self._store.anchor_or_present(fragment)
             else:
                 values = self._bulk.take(install.name)
             arrivals.append(Arrival(fragment, values, install.align, install.alpha))

@@ -16,7 +16,7 @@ def check_stream(fragment: int, stream: torch.Tensor, elements: int) -> None:
         )
 
 
-def settle(devices: Iterable[torch.device]) -> None:
+def await_copies(devices: Iterable[torch.device]) -> None:
     """Wait for copies between devices and pinned host memory, so that the caller may use or reuse its buffer."""
     for device in set(devices):
         if device.type == "cuda":

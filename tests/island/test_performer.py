@@ -122,7 +122,7 @@ class Rank:
         self.calls.clear()
         self.performer.perform(effects)
         if self.performer.values is not None:
-            self.performer.values.settle()
+            self.performer.values.await_deltas()
         return list(self.calls)
 
     def installed(self) -> Rank:

@@ -75,7 +75,7 @@ class Anchor:
             if not spent:
                 self._free()
 
-    def told(self, held: bool) -> None:
+    def settle(self, held: bool) -> None:
         """A Welcome says whether the syncer holds a delta from this anchor; that settles a push of unknown fate."""
         self.spent, self.settled = held, True
         if not held:

@@ -110,7 +110,7 @@ class Holdings:
         if message.plan != self.plan:
             effects += self._begin(message)
         self.run = message.run or self.run
-        self._settle(message)
+        self._settle_pushes(message)
         self.pending.clear()
         self._how.clear()
         self._unmet = set(range(len(self.anchors)))
@@ -141,7 +141,7 @@ class Holdings:
         self._values_known = remembered.with_values
         return [bind]
 
-    def _settle(self, message: Welcome) -> None:
+    def _settle_pushes(self, message: Welcome) -> None:
         """A push of unknown fate is settled by what the syncer holds; anchors it has forgotten count as held.
 
         A resumed anchor that is not the present value counts as held, too, when work is held that was done after the
@@ -156,7 +156,7 @@ class Holdings:
             later = fragment in outrun or any(held.version > anchor.name.version for held in mine)
             present = any(anchor.is_same(value) for value in message.values if value.fragment == fragment)
             moved_on = fragment in self._resumed and later and not present
-            anchor.told(forgotten or moved_on or any(map(anchor.is_same, mine)))
+            anchor.settle(forgotten or moved_on or any(map(anchor.is_same, mine)))
 
     def trained(self, tokens: int) -> None:
         """A successful local step: it counts for every anchor, and leaves what was written of a final cut."""
@@ -266,7 +266,7 @@ class Holdings:
         self._met(name.fragment, {Align.KEEP: "kept", Align.SHIFT: "shifted"}.get(how, "overwritten"))
         return Install(name, how)
 
-    def summary(self, *, waiting_ended: bool = False) -> list[Effect]:
+    def summarize(self, *, waiting_ended: bool = False) -> list[Effect]:
         """One line, once: what became of the fragments; when all are met, or when the wait for them ended."""
         open_ones = self._unmet | self._how.keys()
         if self._summarized or (open_ones and not waiting_ended):

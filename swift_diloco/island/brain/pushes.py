@@ -16,8 +16,8 @@ from swift_diloco.island.events import Align, Capture, Effect, ForgetUpload, Log
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where the island stands when it answers."""
+class Offerer:
+    """The island as it stands when it answers."""
 
     session: str
     generation: str
@@ -62,39 +62,39 @@ class Pushes:
         for anchor in self._holdings.anchors:
             anchor.answered(message.push, spent=False)
             if message.anchor is not None and anchor.is_same(message.anchor):
-                anchor.told(held=False)  # the push was an earlier life's of this island
+                anchor.settle(held=False)  # the push was an earlier life's of this island
         forget = ForgetUpload(message.push, arrived=False)
         if not lost:  # an empty answer, or one whose anchor was replaced since: nothing changes for the island
             return [forget]
         return [forget, Log("info", f"push {message.push} ({lost} steps) was dropped: {message.reason}")]
 
-    def answers(self, standing: Standing) -> list[Effect]:
-        """The pushes of this boundary, in the order of their outer steps."""
+    def answer(self, offerer: Offerer) -> list[Effect]:
+        """Answer every pull that can be, in the order of their outer steps."""
         effects: list[Effect] = []
         for pull in sorted(self._pulls.values(), key=lambda pull: pull.t):
-            effects += self._answer(pull, standing)
+            effects += self._offer(pull, offerer)
         return effects
 
-    def _answer(self, pull: Pull, standing: Standing) -> list[Effect]:
+    def _offer(self, pull: Pull, offerer: Offerer) -> list[Effect]:
         anchor = self._holdings.anchors[pull.fragment]
         if anchor.name is None or anchor.spent or pull.fragment in self._holdings.pending:
             return []
-        if anchor.steps < standing.contract.sync_every_steps and not standing.done:
+        if anchor.steps < offerer.contract.sync_every_steps and not offerer.done:
             return []
         del self._pulls[pull.fragment]
         self._count += 1
         offer = PushOffer(
-            session=standing.session,
-            generation=standing.generation,
-            push=f"{standing.generation}.{self._count}",
+            session=offerer.session,
+            generation=offerer.generation,
+            push=f"{offerer.generation}.{self._count}",
             t=pull.t,
             attempt=pull.attempt,
             anchor=anchor.name,
             steps=anchor.steps,
             tokens=anchor.tokens,
-            capture_step=standing.step,
+            capture_step=offerer.step,
         )
         anchor.offered(offer.push)
-        keep = ordinary_align(standing.contract) is Align.CARRY
+        keep = ordinary_align(offerer.contract) is Align.CARRY
         capture = [Capture(offer.push, pull.fragment, anchor.steps, keep)] if anchor.steps else []
         return [*capture, Tell(offer)]

@@ -45,8 +45,8 @@ from swift_diloco.core.formats.messages import (
 )
 from swift_diloco.island.brain.anchors import Anchor
 from swift_diloco.island.brain.holdings import Holdings
-from swift_diloco.island.brain.pushes import Pushes, Standing
-from swift_diloco.island.brain.stages import Membership, Profile, Stage
+from swift_diloco.island.brain.pushes import Offerer, Pushes
+from swift_diloco.island.brain.stages import MEMBERSHIPS, STAGES, Membership, Profile, Stage, follow, refusal
 from swift_diloco.island.brain.terms import published_exactly
 from swift_diloco.island.events import (
     Abort,
@@ -184,18 +184,26 @@ class Session:
                 lost = self._lost("the link to the syncer broke", now)
                 return [*lost, SeekSyncer()] if gone else lost
             case StartEnded():
-                return self.holdings.summary(waiting_ended=True)
+                return self.holdings.summarize(waiting_ended=True)
             case LastStepReached():
                 return self._reached_last_step()
             case SaveFinished():
                 return [Tell(Saved(self.syncer_session, self.generation))]
 
     def _on_heard(self, message: SyncerMessage, now: float) -> list[Effect]:
-        handler = self._heard.get(type(message))
-        if handler is None or not self._is_for_us(message):
-            return []
+        if not self._is_for_us(message):
+            return []  # replayed: of an earlier dial, generation or session
         self.last_heard_at = now
-        return handler(message, now)
+        if reason := refusal(type(message), self.membership, self.stage):
+            return [Log("warning", reason)]
+        return self._heard[type(message)](message, now)
+
+    def _enter(self, new: Membership | Stage, event: str) -> None:
+        """The only way from state to state."""
+        if isinstance(new, Membership):
+            self.membership = follow(MEMBERSHIPS, self.membership, new, event)
+        else:
+            self.stage = follow(STAGES, self.stage, new, event)
 
     def _is_for_us(self, message: SyncerMessage) -> bool:
         """Answers to a dial repeat its nonce; everything else must bear the present session and generation."""
@@ -218,7 +226,7 @@ class Session:
 
     def _dial(self, now: float, *, with_layout: bool = False) -> list[Effect]:
         self._dials += 1
-        self.membership = Membership.DIALING
+        self._enter(Membership.DIALING, "a dial")
         self._redial_at = now + REDIAL_S
         return [Dial(self._nonce(), with_layout, self.step, self.holdings.grown)]
 
@@ -248,7 +256,7 @@ class Session:
         return [Fail(f"the syncer refused island {self.profile.island}: {message.reason}")]
 
     def _welcomed(self, message: Welcome, now: float) -> list[Effect]:
-        self.membership = Membership.JOINING
+        self._enter(Membership.JOINING, "Welcome")
         self.syncer_session, self.generation = message.session, message.generation
         self.contract, self.syncer_says = message.contract, ""
         self.paused, self.final, self._providing_init = None, None, False
@@ -260,7 +268,7 @@ class Session:
         return [*effects, introduce]
 
     def _joined(self, message: Joined, now: float) -> list[Effect]:
-        self.membership = Membership.MEMBER
+        self._enter(Membership.MEMBER, "Joined")
         effects: list[Effect] = [Log("info", f"joined the syncer as island {self.profile.island}")]
         if self.stage is Stage.DONE:
             effects.append(Tell(Done(self.syncer_session, self.generation, self.step)))
@@ -356,7 +364,7 @@ class Session:
     def _reached_last_step(self) -> list[Effect]:
         if self.stage in (Stage.DONE, Stage.FINISHED):
             return []
-        self.stage = Stage.DONE
+        self._enter(Stage.DONE, "LastStepReached")
         if self.membership is not Membership.MEMBER:
             return []
         return [Tell(Done(self.syncer_session, self.generation, self.step))]
@@ -374,19 +382,19 @@ class Session:
         pending = self.holdings.pending
         effects += [self.holdings.install(name, self.contract) for name in staged if pending.get(name.fragment) == name]
         done = self.stage is Stage.DONE
-        standing = Standing(self.syncer_session, self.generation, self.contract, self.step, done)
-        effects += self.pushes.answers(standing)
-        return [*effects, *self.holdings.summary(), *self._obey(), *self._advance()]
+        asked = Offerer(self.syncer_session, self.generation, self.contract, self.step, done)
+        effects += self.pushes.answer(asked)
+        return [*effects, *self.holdings.summarize(), *self._obey(), *self._advance()]
 
     def _advance(self) -> list[Effect]:
         """Leave a stage whose condition is met."""
         if self.stage is Stage.WAITING_FOR_CUT and self.holdings.complete:
-            self.stage = Stage.TRAINING
+            self._enter(Stage.TRAINING, "BoundaryReached")
         if self.stage is Stage.TRAINING and self._stop is not None:
             stop, self._stop = self._stop, None
             return [stop]
         if self.stage is Stage.DONE and self.final is not None and not self.holdings.pending:
-            self.stage = Stage.FINISHED
+            self._enter(Stage.FINISHED, "BoundaryReached")
             again = self.holdings.left_to_write(self.final)
             return [*again, Tell(CutInstalled(self.syncer_session, self.generation))]
         return []

@@ -1,9 +1,40 @@
-"""The states of an island's session, and what it is told of its own job."""
+"""The states of an island's session: which may follow which, and what is heard in each; and what it is told of its own
+job.
+
+The tables are the only place that says so: a session goes from state to state through `follow` alone, and takes a
+message only where `refusal` is silent.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
+
+from swift_diloco.core.formats.messages import (
+    BudgetReached,
+    Command,
+    Dropped,
+    FinalCut,
+    HeartbeatReply,
+    InitWanted,
+    Joined,
+    LayoutWanted,
+    Paused,
+    Published,
+    Pull,
+    PullClosed,
+    PushAnswer,
+    Refused,
+    Resumed,
+    Stopping,
+    SyncerMessage,
+    Unknown,
+    Welcome,
+)
+
+State = TypeVar("State", bound=Enum)
 
 
 class Membership(Enum):
@@ -17,13 +48,85 @@ class Membership(Enum):
     """All boxes tile the layout: pulls may come."""
 
 
+MEMBERSHIPS: Mapping[Membership, frozenset[Membership]] = {
+    Membership.DIALING: frozenset({Membership.DIALING, Membership.JOINING}),
+    Membership.JOINING: frozenset({Membership.DIALING, Membership.MEMBER}),
+    Membership.MEMBER: frozenset({Membership.DIALING}),
+}
+"""What may follow. A Hello is said again while none is answered, and whenever a generation ends."""
+
+
 class Stage(Enum):
     """Where the island's training stands."""
 
     WAITING_FOR_CUT = "waiting for the initial values"
+    """No step is trained before every fragment stands on a value of this syncer."""
     TRAINING = "training"
+    """Steps are trained, unless the run is paused."""
     DONE = "done, waiting for the final cut"
+    """The last step is behind; pulls are still answered."""
     FINISHED = "finished"
+    """The final cut is in the model; nothing is offered or wanted any more."""
+
+
+STAGES: Mapping[Stage, frozenset[Stage]] = {
+    Stage.WAITING_FOR_CUT: frozenset({Stage.TRAINING, Stage.DONE}),
+    Stage.TRAINING: frozenset({Stage.DONE}),
+    Stage.DONE: frozenset({Stage.FINISHED}),
+    Stage.FINISHED: frozenset(),
+}
+"""What may follow. A job that was resumed at its last step may be told to stop before it has a value: it is done."""
+
+_DIALING = frozenset({Membership.DIALING})
+_JOINING = frozenset({Membership.JOINING})
+_MEMBER = frozenset({Membership.MEMBER})
+_WELCOMED = _JOINING | _MEMBER
+_ANY = _DIALING | _WELCOMED
+
+HEARD: Mapping[type[SyncerMessage], frozenset[Membership]] = {
+    LayoutWanted: _DIALING,
+    Welcome: _DIALING,
+    Refused: _ANY,
+    Unknown: _ANY,
+    Joined: _JOINING,
+    InitWanted: _MEMBER,
+    Pull: _MEMBER,
+    PullClosed: _WELCOMED,
+    PushAnswer: _WELCOMED,
+    Dropped: _WELCOMED,
+    Published: _WELCOMED,
+    Paused: _WELCOMED,
+    Resumed: _WELCOMED,
+    HeartbeatReply: _WELCOMED,
+    Command: _WELCOMED,
+    BudgetReached: _WELCOMED,
+    FinalCut: _WELCOMED,
+    Stopping: _WELCOMED,
+}
+"""Which messages the control link may bring, and when. All others are for bulk links or operators."""
+
+NOT_HEARD_FINISHED = frozenset({Pull, Published})
+"""A finished island has nothing to answer and installs nothing."""
+
+
+def follow(table: Mapping[State, frozenset[State]], old: State, new: State, event: str) -> State:
+    """The new state. Raises AssertionError where the table does not have it."""
+    if new not in table[old]:
+        raise AssertionError(
+            f"{event} took the island from {old} to {new}; only {sorted(map(str, table[old]))} may follow"
+        )
+    return new
+
+
+def refusal(kind: type[SyncerMessage], membership: Membership, stage: Stage) -> str:
+    """Why a message of this kind is not taken now; empty: it is."""
+    if kind not in HEARD:
+        return f"{kind.__name__} from the syncer is not taken: the control link carries none"
+    if membership not in HEARD[kind]:
+        return f"{kind.__name__} from the syncer is not taken by an island that is {membership.value}"
+    if stage is Stage.FINISHED and kind in NOT_HEARD_FINISHED:
+        return f"{kind.__name__} from the syncer is not taken by an island that is {stage.value}"
+    return ""
 
 
 @dataclass(frozen=True)

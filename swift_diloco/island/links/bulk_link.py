@@ -267,7 +267,7 @@ class BulkLink(Dealer):
 
     def _forget(self, upload: str, counted: bool) -> None:
         self._outgoing.drop_window(upload)
-        self._outgoing.settled(upload, counted)
+        self._outgoing.answered(upload, counted)
 
     def _send_chunk(self, upload: str, index: int, payload: NDArray[np.uint8]) -> zmq.MessageTracker | None:
         if self._admission is None:

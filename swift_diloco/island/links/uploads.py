@@ -144,7 +144,7 @@ class Outgoing:
         if fragment in self._feedback:
             self._feedback[fragment].anchored = False
 
-    def settled(self, upload: str, counted: bool) -> None:
+    def answered(self, upload: str, counted: bool) -> None:
         """The syncer holds a push (`counted`), or dropped or refused it."""
         for feedback in self._feedback.values():
             if feedback.push == upload:
@@ -182,14 +182,14 @@ class Outgoing:
             self._send(upload, index, codec.encode(part, Encoding.F32))
             return
         payload = self._buffers.take(chunks.encoded_bytes(part.size, self._encoding))
-        feedback = self._feedback_of(found.fragment, found.values.size, upload)
+        feedback = self._begin_feedback(found.fragment, found.values.size, upload)
         if feedback is None:
             codec.encode(part, self._encoding, payload)
         else:
             feedback.memory.encode(index, part, payload)
         self._buffers.sent(payload, self._send(upload, index, payload))
 
-    def _feedback_of(self, fragment: int, elements: int, push: str) -> _Feedback | None:
+    def _begin_feedback(self, fragment: int, elements: int, push: str) -> _Feedback | None:
         if not self._with_feedback:
             return None
         feedback = self._feedback.get(fragment)

@@ -4,7 +4,7 @@ One anchor buffer per fragment (f32, host, this rank's pieces only). Knows no me
 decided. All arithmetic is elementwise float32, one rounding per operation, so it gives the same bits on every layout.
 
 Training waits for a capture no longer than the local values take to be copied; the anchor is subtracted from the copy
-on another thread. Invariant: no anchor is replaced and no delta is read before `settle`.
+on another thread. Invariant: no anchor is replaced and no delta is read before `await_deltas`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AnchorStore:
         self._anchors: dict[int, Values] = {}
         self._captured: dict[int, Values] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="deltas")
-        self._unsettled: list[Future[None]] = []
+        self._deltas: list[Future[None]] = []
 
     def adopt(self, anchors: Mapping[int, Values]) -> None:
         """Anchor values read from a checkpoint."""
@@ -60,7 +60,7 @@ class AnchorStore:
         """The raw global values last installed."""
         return self._anchors[fragment]
 
-    def anchor_here(self, fragment: int) -> Values:
+    def anchor_or_present(self, fragment: int) -> Values:
         """The anchor; where there is none yet, the present values become it (initial values are provided from it)."""
         if fragment not in self._anchors:
             self._anchors[fragment] = self._local(fragment)
@@ -78,12 +78,12 @@ class AnchorStore:
             tensor_of(delta).sub_(tensor_of(anchor))
             ready(delta)
 
-        self._unsettled.append(self._worker.submit(finish))
+        self._deltas.append(self._worker.submit(finish))
 
-    def settle(self) -> None:
+    def await_deltas(self) -> None:
         """Wait until every delta that was captured is ready; raises what went wrong with one."""
-        while self._unsettled:
-            self._unsettled.pop().result()
+        while self._deltas:
+            self._deltas.pop().result()
 
     def free(self, values: Values) -> None:
         """A captured delta that is not needed for an upload any more."""
@@ -92,7 +92,7 @@ class AnchorStore:
 
     def install(self, arrivals: Sequence[Arrival]) -> None:
         """Write values into the model in one go; each becomes its fragment's anchor. Collective over the ranks."""
-        self.settle()
+        self.await_deltas()
         written = {a.fragment: self._aligned(a) for a in arrivals if a.align is not Align.KEEP}
         if written:
             self._model.write({fragment: tensor_of(values) for fragment, values in written.items()})

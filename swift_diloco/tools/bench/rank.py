@@ -78,12 +78,12 @@ class ForgetfulStore(AnchorStore):
         self._own_pieces, self._own_buffers, self._notes = pieces, buffers, notes
         self._shared = np.full(max(pieces.elements(f) for f in range(len(pieces.plan))), 1e-6, np.float32)
 
-    def anchor_here(self, fragment: int) -> Values:
+    def anchor_or_present(self, fragment: int) -> Values:
         return self._shared[: self._own_pieces.elements(fragment)]
 
     def capture(self, fragment: int, ready: Callable[[Values], None], *, keep: bool = False) -> None:
         self._notes.captured.append(time.perf_counter())
-        ready(self.anchor_here(fragment))
+        ready(self.anchor_or_present(fragment))
 
     def free(self, values: Values) -> None:
         """It is the shared buffer."""

@@ -27,7 +27,7 @@ from swift_diloco.trainers.hf.master_files import load_masters
 from swift_diloco.trainers.hf.names import exported_names
 from swift_diloco.trainers.hf.shares import share, share_boxes
 from swift_diloco.trainers.hf.weights import Weight
-from swift_diloco.trainers.streams import check_stream, settle
+from swift_diloco.trainers.streams import await_copies, check_stream
 
 BUCKET_BYTES = 64 << 20
 """Small ranges are passed between ranks together, up to this much at a time (bytes): the size of the scratch tensor."""
@@ -140,7 +140,7 @@ class HfPieces:
         for weight in bound.owned:
             weight.read(out[position : position + weight.elements])
             position += weight.elements
-        settle(weight.device for weight in bound.owned)
+        await_copies(weight.device for weight in bound.owned)
 
     @torch.no_grad()
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
@@ -155,7 +155,7 @@ class HfPieces:
             if self._group.size > 1:
                 for rank, views in enumerate(bound.ranges):
                     pass_on(views, rank, mine=rank == self._group.rank)
-            settle(weight.device for weight in bound.owned)
+            await_copies(weight.device for weight in bound.owned)
 
 
 def trained_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

@@ -28,7 +28,7 @@ from swift_diloco.trainers.megatron.parts import Part, cuts
 from swift_diloco.trainers.megatron.replicas import Replicator, Segment, agree_transfers
 from swift_diloco.trainers.megatron.sharded_state import model_parts
 from swift_diloco.trainers.megatron.supported import check_supported
-from swift_diloco.trainers.streams import check_stream, settle
+from swift_diloco.trainers.streams import await_copies, check_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class MegatronPieces:
             end = position + segment.values.numel()
             out[position:end].copy_(segment.values, non_blocking=True)
             position = end
-        settle(segment.values.device for segment in bound.segments)
+        await_copies(segment.values.device for segment in bound.segments)
 
     @torch.no_grad()
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
@@ -131,4 +131,4 @@ class MegatronPieces:
         self._replicator.exchange(tensors)
         publish(self._masters, parameters, self._chunks)
         for fragment in sorted(values):
-            settle(segment.values.device for segment in self._fragments[fragment].segments)
+            await_copies(segment.values.device for segment in self._fragments[fragment].segments)

@@ -50,6 +50,6 @@ def test_an_answer_to_another_push_changes_nothing() -> None:
 @pytest.mark.parametrize("held", [True, False])
 def test_a_welcome_settles_a_push_of_unknown_fate(held: bool) -> None:
     anchor = pushed()
-    anchor.told(held)
+    anchor.settle(held)
     assert anchor.settled and anchor.spent is held
     anchor.validate()

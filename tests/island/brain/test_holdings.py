@@ -319,7 +319,7 @@ def test_fragments_cut_otherwise_by_the_syncer_are_a_cold_start_of_the_holdings(
 
 
 def summary(holdings: Holdings, **how: bool) -> list[str]:
-    return [effect.text for effect in holdings.summary(**how) if isinstance(effect, Log)]
+    return [effect.text for effect in holdings.summarize(**how) if isinstance(effect, Log)]
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_a_window_is_sent_once_and_no_further_than_the_values_go() -> None:
 def test_a_chunk_that_is_asked_for_again_has_the_same_bytes() -> None:
     out, wire = outgoing(Encoding.INT8, feedback=True)
     push(out, wire, "g.1", noise(3))
-    out.settled("g.1", True)
+    out.answered("g.1", True)
     out.offer("g.2", noise(4), 0)
     for _ in range(2):
         out.granted(window("g.2", 0, 1))
@@ -89,7 +89,7 @@ def test_what_was_lost_of_a_counted_push_is_in_the_next_one() -> None:
     out, wire = outgoing(Encoding.Q4, feedback=True)
     first, second = noise(5), noise(6)
     got = push(out, wire, "g.1", first)
-    out.settled("g.1", True)
+    out.answered("g.1", True)
     out.installed(0)
     expected = np.empty_like(second)
     codec.decode(codec.encode(second + (first - got), Encoding.Q4), Encoding.Q4, expected)
@@ -101,11 +101,11 @@ def test_a_push_that_did_not_count_leaves_no_residual(fate: str) -> None:
     out, wire = outgoing(Encoding.Q4, feedback=True)
     push(out, wire, "g.1", noise(7))
     if fate == "dropped after it was held":
-        out.settled("g.1", True)
+        out.answered("g.1", True)
     if fate == "generation lost":
         out.begin(Encoding.Q4, True, ())
     else:
-        out.settled("g.1", False)
+        out.answered("g.1", False)
     delta = noise(8)
     expected = np.empty_like(delta)
     codec.decode(codec.encode(delta, Encoding.Q4), Encoding.Q4, expected)
@@ -118,7 +118,7 @@ def test_a_redial_counts_the_push_that_the_syncer_holds_and_not_one_settled_by_a
     out.begin(Encoding.Q4, True, {0})
     assert out._feedback[0].counted
     push(out, wire, "h.1", noise(10))
-    out.settled("h.1", True)
+    out.answered("h.1", True)
     out.installed(0)
     out.begin(Encoding.Q4, True, ())
     assert out._feedback[0].counted
@@ -134,7 +134,7 @@ def test_a_quantised_walk_reaches_its_goal_with_error_feedback_and_strays_withou
             delta = noise(100 + number) * np.float32(0.1)
             wanted += delta
             arrived += push(out, wire, f"g.{number}", delta)
-            out.settled(f"g.{number}", True)
+            out.answered(f"g.{number}", True)
             out.installed(0)
         strayed[feedback] = float(np.sqrt(np.mean((arrived - wanted) ** 2)))
     assert strayed[True] < 0.03 and strayed[False] > 4 * strayed[True], strayed

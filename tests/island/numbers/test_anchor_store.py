@@ -28,7 +28,7 @@ class Rank:
         self.model.bind(self.pieces)
         self.store = AnchorStore(self.model, self.pieces, HostBuffers())
         for fragment in (0, 1):
-            self.store.anchor_here(fragment)
+            self.store.anchor_or_present(fragment)
 
     def stream(self, value: float) -> Values:
         return np.full(self.pieces.elements(0), value, dtype=np.float32)
@@ -41,7 +41,7 @@ class Rank:
     def captured(self, *, keep: bool = False) -> Values:
         deltas: list[Values] = []
         self.store.capture(0, deltas.append, keep=keep)
-        self.store.settle()
+        self.store.await_deltas()
         return deltas[0]
 
     def install(self, value: Values, align: Align, alpha: float = 0.0) -> None:
@@ -81,8 +81,8 @@ def test_what_goes_wrong_with_a_delta_is_raised_when_it_is_settled(rank: Rank) -
 
     rank.store.capture(0, fail)
     with pytest.raises(RuntimeError, match="no link"):
-        rank.store.settle()
-    rank.store.settle()
+        rank.store.await_deltas()
+    rank.store.await_deltas()
 
 
 def test_overwrite_replaces_local_values_and_anchor(rank: Rank) -> None:
@@ -179,7 +179,7 @@ def test_fragments_that_arrive_together_need_one_copy_of_local_values_at_a_time(
     model.bind(pieces)
     store = AnchorStore(model, pieces, buffers)
     for fragment in range(5):
-        store.anchor_here(fragment)
+        store.anchor_or_present(fragment)
     assert buffers.out == buffers.most == 5
     arrivals = []
     for fragment in range(5):

@@ -232,8 +232,8 @@ class Island:
         self.group.close()
 
     def _say_leave(self, reason: str) -> None:
-        if hasattr(self, "performer"):
-            self.performer.tell(Leave(self.session.syncer_session, self.session.generation, reason))
+        if self._links.control is not None:
+            self._links.control.send(Leave(self.session.syncer_session, self.session.generation, reason))
 
     # -- start ---------------------------------------------------------------------------------------------------------
 

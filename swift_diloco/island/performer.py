@@ -22,8 +22,9 @@ from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.island import events
 from swift_diloco.island.files.record import Resumed
-from swift_diloco.island.links.bulk_link import BulkLink, Pass, Traffic
+from swift_diloco.island.links.bulk_link import BulkLink, Traffic
 from swift_diloco.island.links.control_link import ControlLink
+from swift_diloco.island.links.fetches import Pass
 from swift_diloco.island.numbers.anchor_store import AnchorStore, Arrival
 from swift_diloco.island.numbers.host_buffers import HostBuffers, Values
 from swift_diloco.island.numbers.model_pieces import ModelPieces

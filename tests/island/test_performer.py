@@ -19,8 +19,9 @@ from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.island import events
 from swift_diloco.island.events import Align, Install
 from swift_diloco.island.files.record import NOTHING_RESUMED
-from swift_diloco.island.links.bulk_link import BulkLink, Pass
+from swift_diloco.island.links.bulk_link import BulkLink
 from swift_diloco.island.links.control_link import ControlLink
+from swift_diloco.island.links.fetches import Pass
 from swift_diloco.island.numbers.host_buffers import HostBuffers, Values
 from swift_diloco.island.performer import Introduction, Links, Performer
 

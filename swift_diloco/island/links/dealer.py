@@ -75,6 +75,7 @@ class Dealer:
         self._socket: zmq.Socket[bytes]
         self._monitor: zmq.Socket[bytes]
         self._poller = zmq.Poller()
+        self._opened = False
         self._closing = False
         self._connected = False
         self._turned_down = False
@@ -192,6 +193,8 @@ class Dealer:
 
     def _open(self) -> None:
         self._socket = self._context.socket(zmq.DEALER)
+        self._monitor = self._socket.get_monitor_socket(_WATCHED_EVENTS)
+        self._opened = True
         self._socket.setsockopt(zmq.ROUTING_ID, b"i" + secrets.token_bytes(15))
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.IPV6, int("[" in self.address))
@@ -203,13 +206,12 @@ class Dealer:
             self._socket.setsockopt_string(zmq.CURVE_SECRETKEY, self._keys.own.secret)
             self._socket.setsockopt_string(zmq.CURVE_PUBLICKEY, self._keys.own.public)
             self._socket.setsockopt_string(zmq.CURVE_SERVERKEY, self._keys.server)
-        self._monitor = self._socket.get_monitor_socket(_WATCHED_EVENTS)
         self._socket.connect(self.address)
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(self._monitor, zmq.POLLIN)
 
     def _shut(self, linger_ms: int) -> None:
-        if not hasattr(self, "_socket"):
+        if not self._opened:
             return
         for socket in (self._socket, self._monitor):
             if socket in self._poller:

@@ -30,7 +30,8 @@ from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import make_layout
 from swift_diloco.core.numbers import codec
 from swift_diloco.core.numbers.digest import checksum
-from swift_diloco.island.links.bulk_link import FETCH_CREDIT_CHUNKS, BulkLink, Pass
+from swift_diloco.island.links.bulk_link import BulkLink
+from swift_diloco.island.links.fetches import FETCH_CREDIT_CHUNKS, Pass
 from swift_diloco.island.numbers.host_buffers import HostBuffers
 from tests.fakes.quadratic import QuadraticModel, scaled
 
@@ -184,7 +185,7 @@ def test_a_value_that_is_held_is_not_fetched(syncer: ScriptedSyncer) -> None:
 
 def test_the_island_that_provides_the_initial_values_fetches_none(syncer: ScriptedSyncer) -> None:
     syncer.link.provides_init()
-    syncer.wait_until(lambda: syncer.link._own_init)
+    syncer.wait_until(lambda: syncer.link._fetches._own_init)
     syncer.send(Published("s", "g", ValueName(0, 0, "z")))
     assert not syncer.socket.poll(100)
 

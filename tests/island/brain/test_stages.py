@@ -9,6 +9,7 @@ import pytest
 
 from swift_diloco.core.formats import messages as m
 from swift_diloco.core.formats.messages import SyncerMessage
+from swift_diloco.core.formats.operator_messages import AdminReply
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.island import events
 from swift_diloco.island.brain.session import Session
@@ -60,7 +61,7 @@ MESSAGES: tuple[SyncerMessage, ...] = (
 )
 """One of each kind but those that are taken in any state, addressed so that the session takes them for its own."""
 ALWAYS = {m.Refused, m.Unknown}
-FOR_OTHERS = {m.RankWelcome, m.Window, m.Cancel, m.Piece, m.Superseded, m.AdminReply}
+FOR_OTHERS = {m.RankWelcome, m.Window, m.Cancel, m.Piece, m.Superseded, AdminReply}
 """Kinds that only bulk links and operators hear."""
 
 ONLY: dict[type[SyncerMessage], set[Membership]] = {
@@ -71,7 +72,7 @@ ONLY: dict[type[SyncerMessage], set[Membership]] = {
 
 def test_every_kind_of_message_is_in_the_table_or_for_others() -> None:
     kinds = set(get_args(SyncerMessage))
-    assert kinds == {type(message) for message in MESSAGES} | ALWAYS | {m.AdminReply}
+    assert kinds == {type(message) for message in MESSAGES} | ALWAYS | {AdminReply}
     assert set(HEARD) == kinds - FOR_OTHERS
     assert set(HEARD) == set(Session(Profile(1, "life"))._heard)
 

@@ -2,17 +2,17 @@
 
 A pure state machine over ids, versions, counts and times. It knows no sockets, no clock, no files and no tensors: what
 happens comes in as events, what is to be done goes out as effects, time and randomness are arguments. The rules live in
-its parts (`joining`, `initial`, `gathering`, `closing`, `finish`); this module routes events to them in a fixed order.
+`rules/`, what they remember in `memory/`. This module takes an event to the rule whose matter it is, and acts on what
+the rule returns: no rule calls back.
 
-Invariants (`validate`): see `state`; besides, no step is merged with fewer than `min_islands` answers, and after `Exit`
-nothing is handled.
+Invariants (`validate`): see `state`; besides, no step is merged with fewer than `min_islands` answers, a phase follows
+another only as `phase.FOLLOWS` allows, and after `Exit` nothing is handled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import (
     BudgetReached,
@@ -23,10 +23,9 @@ from swift_diloco.core.formats.messages import (
     Hello,
     IslandMessage,
     Leave,
-    Paused,
     PushOffer,
     RankHello,
-    Resumed,
+    Refused,
     Saved,
     Unknown,
 )
@@ -34,20 +33,25 @@ from swift_diloco.core.formats.operator_messages import AdminRequest
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
+from syncer.brain.memory import phase
 from syncer.brain.memory.deadlines import Key
 from syncer.brain.memory.overrides import CHANGEABLE
+from syncer.brain.memory.phase import Phase
 from syncer.brain.memory.roster import TEXT_MAX, Member, Presence
 from syncer.brain.memory.snapshot import restore
 from syncer.brain.memory.state import State
+from syncer.brain.rules.admission import Admission, Declined, InTime, Missed
 from syncer.brain.rules.closing import Closing
-from syncer.brain.rules.durability import CHECKPOINT, Saving
+from syncer.brain.rules.durability import CHECKPOINT, Durability
 from syncer.brain.rules.finish import AWAIT, LINGER, RETURN, Finish
-from syncer.brain.rules.gathering import LAUNCH, ROUND, Gathering
+from syncer.brain.rules.gathering import LAUNCH, ROUND, Closed, Gathering
 from syncer.brain.rules.halt import STOP, Halt
 from syncer.brain.rules.initial_cut import InitialCut
-from syncer.brain.rules.joining import LEASE, RECONNECT, Joining
-from syncer.brain.rules.late_pushes import Carrying
-from syncer.brain.rules.orders import Admin
+from syncer.brain.rules.joining import LEASE, RECONNECT, Joining, Over
+from syncer.brain.rules.late_pushes import LatePushes
+from syncer.brain.rules.orders import Orders, Then
+from syncer.brain.rules.pause import Pause
+from syncer.brain.rules.speaking import MemberMessage, out_of_turn, speaker
 from syncer.brain.status import status_of, waiting_for
 from syncer.events import (
     CheckpointFailed,
@@ -68,25 +72,28 @@ from syncer.events import (
     UploadProgressed,
 )
 
-MemberMessage = Heartbeat | PushOffer | Done | CutInstalled | Saved | Leave
-
 
 class Coordinator:
     """Handles events one at a time. `tokens` gives a fresh unguessable text at each call."""
 
     def __init__(self, settings: SyncerSettings, *, session: str, tokens: Callable[[], str]) -> None:
-        self._state = State(settings, session, tokens)
-        self._state.started_with = {name: getattr(settings, name) for name in CHANGEABLE}
-        self._saving = Saving(self._state, unblocked=lambda: self._closing.commit_ready())
-        self._initial = InitialCut(self._state, self._saving)
-        self._carrying = Carrying(self._state)
-        self._closing = Closing(self._state, self._carrying, holds=self._saving.holds)
-        self._gathering = Gathering(self._state, self._carrying, close=self._closing.close)
-        self._finish = Finish(self._state, self._saving, self._carrying)
-        self._halt = Halt(self._state, self._closing, self._saving)
-        self._joining = Joining(self._state, joined=self._joined, ended=self._ended)
-        self._admin = Admin(self._state, changed=self._rules_changed, kick=self._leave, stop=self._halt.requested)
-        self._told = ""
+        self._state = state = State(settings, session, tokens)
+        state.started_with = {name: getattr(settings, name) for name in CHANGEABLE}
+        self._joining = Joining(state)
+        self._pause = Pause(state)
+        self._durability = Durability(state)
+        self._initial = InitialCut(state, self._durability)
+        self._gathering = Gathering(state)
+        self._late = LatePushes(state)
+        self._admission = Admission(state, self._late)
+        self._closing = Closing(state, self._late)
+        self._finish = Finish(state, self._durability, self._late)
+        self._halt = Halt(state, self._closing, self._durability)
+        self._orders = Orders(state)
+        self._said = ""
+        """For whom the run waited when people were told last."""
+        self._phases = (state.phase, state.phase)
+        """Before and after the last event."""
 
     # -- The interface ------------------------------------------------------------------------------------------------
 
@@ -106,18 +113,21 @@ class Coordinator:
     def validate(self) -> None:
         """Check the invariants; `AssertionError` names the one that is broken."""
         self._state.validate()
+        before, after = self._phases
+        assert before is after or after in phase.FOLLOWS[before], f"{after.value} cannot follow {before.value}"
 
     def restore(self, saved: SavedState, layout: Layout, plan: FragmentPlan, *, now: float) -> list[Effect]:
         """Continue the run of a checkpoint, before any event; what is to be done, in order."""
         state = self._state
         state.now, state.effects = now, []
         restore(state, saved, layout, plan)
-        self._saving.restored(saved)
-        carried = tuple(push.push for push in saved.carried)
-        versions = tuple(name.version for name in saved.values)
-        state.tape(tape_lines.Resumed(t=saved.step, run=saved.run, versions=versions, carried=carried))
+        self._durability.restored(saved)
+        carried = [push.push for push in saved.carried]
+        versions = [name.version for name in saved.values]
+        state.tape("resumed", t=saved.step, run=saved.run, versions=versions, carried=carried)
         state.log("info", f"run {saved.run} goes on after outer step {saved.step}")
         self._finish.resume({island for island, _ in saved.merged})
+        self._phases = (state.phase, state.phase)
         return state.effects
 
     def handle(self, event: Event, *, now: float) -> list[Effect]:
@@ -127,103 +137,144 @@ class Coordinator:
         state.now, state.effects = now, []
         if state.exited:
             return []
+        before = state.phase
         self._dispatch(event)
         for key in state.deadlines.expired(now):
-            self._time_out(key)
-        self._settle()
+            if not state.exited:
+                self._time_out(key)
+        if not state.exited:
+            self._settle()
+        self._phases = (before, state.phase)
         return state.effects
 
-    # -- Routing ------------------------------------------------------------------------------------------------------
+    # -- Events -------------------------------------------------------------------------------------------------------
 
     def _dispatch(self, event: Event) -> None:
         match event:
             case Received(peer, message):
                 self._receive(peer, message)
-            case UploadProgressed(upload):
-                self._gathering.progressed(upload)
-            case UploadCompleted(upload, payload_bytes):
-                if not (self._initial.completed(upload) or self._carrying.completed(upload, payload_bytes)):
-                    self._gathering.completed(upload, payload_bytes)
-            case UploadFailed(upload, reason):
-                if not (self._initial.failed(upload, reason) or self._carrying.failed(upload, reason)):
-                    self._gathering.failed(upload, reason)
-            case InitAdopted(values):
-                self._initial.adopted(values)
+            case UploadProgressed() | UploadCompleted() | UploadFailed():
+                self._transferred(event)
             case MergeFinished():
                 self._closing.merged(event)
+                self._commit()
             case FragmentWritten() | CheckpointWritten() | CheckpointFailed():
-                self._saved(event)
+                self._wrote(event)
+            case InitAdopted(values):
+                self._initial.adopted(values)
+                self._pause.consider()
             case PeerGone(peer):
-                self._joining.peer_gone(peer)
+                self._end(self._joining.peer_gone(peer))
             case StopRequested():
                 self._halt.requested()
             case TimePassed():
                 pass
 
-    def _saved(self, event: FragmentWritten | CheckpointWritten | CheckpointFailed) -> None:
-        """News of a checkpoint."""
+    def _transferred(self, event: UploadProgressed | UploadCompleted | UploadFailed) -> None:
+        """News of an upload: of a round, of a push that missed its round, or of the initial values."""
+        upload = event.upload
+        in_time, late = upload in self._state.uploads, upload in self._state.late
+        match event:
+            case UploadProgressed():
+                if in_time:
+                    self._gathering.progressed(upload)
+            case UploadCompleted(_, payload_bytes):
+                if in_time:
+                    self._follow(self._gathering.completed(upload, payload_bytes))
+                elif late:
+                    self._late.completed(upload, payload_bytes)
+                elif self._initial.expects(upload):
+                    self._initial.completed(upload)
+            case UploadFailed(_, reason):
+                if in_time:
+                    self._follow(self._gathering.failed(upload, reason))
+                elif late:
+                    self._late.failed(upload, reason)
+                elif self._initial.expects(upload):
+                    self._initial.failed(upload, reason)
+
+    def _wrote(self, event: FragmentWritten | CheckpointWritten | CheckpointFailed) -> None:
+        """News of a checkpoint: what waited for it may go on."""
         match event:
             case FragmentWritten():
-                self._saving.fragment_written(event)
+                self._durability.fragment_written(event)
             case CheckpointWritten():
-                self._saving.written(event)
+                self._durability.written(event)
+                self._initial.begin()
+                self._pause.consider()
             case CheckpointFailed():
-                self._saving.failed(event)
+                self._durability.failed(event)
+        self._commit()
+
+    # -- Messages -----------------------------------------------------------------------------------------------------
 
     def _receive(self, peer: Peer, message: IslandMessage) -> None:
         match message:
             case Hello():
-                self._joining.hello(peer, message)
+                self._hello(peer, message)
             case RankHello():
-                self._joining.rank_hello(peer, message)
-            case AdminRequest():
-                self._admin.handle(peer, message)
-            case Heartbeat() | PushOffer() | Done() | CutInstalled() | Saved() | Leave():
-                speaker = self._speaker(peer, message)
-                if isinstance(speaker, Member):
-                    self._joining.heard(speaker)
-                    self._hear(speaker, message)
+                joined = self._joining.rank_hello(peer, message)
+                if isinstance(joined, Member):
+                    self._joined(joined)
                 else:
-                    unknown = Unknown(self._state.session, message.generation[:TEXT_MAX], speaker)
-                    self._state.do(Send(peer, unknown))
+                    self._end(joined)
+            case AdminRequest():
+                self._order(peer, message)
+            case Heartbeat() | PushOffer() | Done() | CutInstalled() | Saved() | Leave():
+                self._listen(peer, message)
             case _:
                 raise AssertionError(f"{type(message).__name__} is for the server's transfers")
 
-    def _speaker(self, peer: Peer, message: MemberMessage) -> Member | str:
-        """The generation that speaks, or why it is not known."""
-        if message.session != self._state.session:
-            return "this syncer was started anew; join again"
-        member = self._state.roster.generations.get(message.generation)
-        if member is None:
-            return "this generation is over; join again"
-        if member.peer != peer:
-            return "this generation speaks through another connection; join again"
-        if not member.joined and not isinstance(message, Heartbeat | Leave):
-            return "not all ranks have joined"
-        return member
+    def _hello(self, peer: Peer, message: Hello) -> None:
+        replaced = self._joining.hello(peer, message)
+        if replaced is not None:
+            for old in replaced.members:
+                self._end(Over(old, "it joins again"))
+            self._joining.welcome(peer, message)
+
+    def _order(self, peer: Peer, request: AdminRequest) -> None:
+        then = self._orders.handle(peer, request)
+        if isinstance(then, Over):
+            self._leave(then)
+        elif then is Then.STOP:
+            self._halt.requested()
+        elif then is Then.EXAMINE:
+            self._pause.consider()
+            self._follow(self._gathering.examine_all())
+
+    def _listen(self, peer: Peer, message: MemberMessage) -> None:
+        """A message that names a generation."""
+        state = self._state
+        member = speaker(state, peer, message)
+        if not isinstance(member, Member):
+            state.do(Send(peer, Unknown(state.session, message.generation[:TEXT_MAX], member)))
+            return
+        self._joining.heard(member)
+        fault = out_of_turn(state, member, message)
+        if fault is None:
+            self._hear(member, message)
+        else:
+            state.log("warning", f"{fault}; it was told")
+            state.send(member, Refused(state.session, "", fault, retry=True))
 
     def _hear(self, member: Member, message: MemberMessage) -> None:
-        """A message of a known generation."""
+        """A message that fits its sender's state and the run's."""
+        state = self._state
         match message:
             case Heartbeat(step=step):
                 self._advance(member, step)
                 self._reply(member)
             case PushOffer():
                 self._advance(member, message.capture_step)
-                self._gathering.offer(member, message)
+                self._offered(member, message)
             case Done(step=step):
                 self._done(member, step)
             case CutInstalled():
-                self._state.log("info", f"{member} installed the final cut")
+                state.log("info", f"{member} installed the final cut")
             case Saved():
                 self._finish.saved(member)
             case Leave(reason=reason):
-                self._leave(member, f"it left: {reason[:TEXT_MAX]}")
-
-    def _leave(self, member: Member, reason: str) -> None:
-        """A generation ends for good: on its own account or by an operator's order."""
-        self._joining.end(member, reason)
-        self._finish.gave_up(member)
+                self._leave(Over(member, f"it left: {reason[:TEXT_MAX]}"))
 
     def _reply(self, member: Member) -> None:
         state = self._state
@@ -234,24 +285,52 @@ class Coordinator:
             members=len(state.roster.members),
             waiting_for=self.waiting_for(),
             contributors=oldest.complete if oldest is not None else 0,
-            paused=self._pause_reason() if state.paused else "",
+            paused=self._pause.reason(),
         )
         state.send(member, reply)
 
     def _advance(self, member: Member, step: int) -> None:
         """A local step number was heard."""
         if member.clock.advance(step, self._state.now) and member.joined:
-            self._gathering.stepped(member)
+            self._follow(self._gathering.stepped(member))
 
     def _done(self, member: Member, step: int) -> None:
         self._advance(member, step)
-        if member.presence is Presence.TRAINING:
-            self._state.roster.finish(member, Presence.DONE)
-            self._state.tape(
-                tape_lines.Done(island=member.island, generation=member.generation, step=member.clock.step)
-            )
-            self._state.log("info", f"{member} is done at step {member.clock.step}")
-            self._gathering.stepped(member)
+        self._state.roster.finish(member, Presence.DONE)
+        self._state.tape("done", island=member.island, generation=member.generation, step=member.clock.step)
+        self._state.log("info", f"{member} is done at step {member.clock.step}")
+        self._follow(self._gathering.stepped(member))
+
+    # -- A push -------------------------------------------------------------------------------------------------------
+
+    def _offered(self, member: Member, offer: PushOffer) -> None:
+        """An island offers what it learned."""
+        judged = self._admission.judge(member, offer)
+        match judged:
+            case InTime(gathered, answer):
+                self._admission.accept(offer, answer)
+                self._follow(self._gathering.admit(gathered, answer))
+            case Missed(answer):
+                self._admission.accept(offer, answer)
+                self._late.admit(offer, answer)
+            case Declined():
+                self._admission.decline(member, offer, judged)
+
+    def _follow(self, closed: Iterable[Closed]) -> None:
+        """Rounds gather no more: they are merged, and committed in their turn."""
+        for each in closed:
+            self._closing.close(each.gathered, each.reason)
+        self._commit()
+
+    def _commit(self) -> None:
+        """Commit what is ready, in order, as far as checkpoints allow."""
+        while (ready := self._state.ready) is not None:
+            if self._durability.blocks(ready):
+                if self._durability.durable:
+                    self._closing.tape_ahead(ready)
+                self._durability.hasten(ready)
+                return
+            self._closing.commit(ready)
 
     # -- Members come and go ------------------------------------------------------------------------------------------
 
@@ -259,88 +338,64 @@ class Coordinator:
         """A generation became a member."""
         state = self._state
         state.awaited.discard(member.island)
-        if state.final:
+        if state.phase is Phase.FINAL:
             self._finish.tell(member)
             return
-        self._consider_pause()
-        if state.paused:
-            self._send_pause(member)
+        self._pause.joined(member)
         if 0 < state.settings.outer_steps_max <= state.committed:
             state.send(member, BudgetReached(state.session, member.generation, state.committed))
-        self._gathering.joined(member)
+        self._follow(self._gathering.joined(member))
 
-    def _ended(self, member: Member) -> None:
-        """A member's generation ended."""
-        self._initial.ended(member)
-        self._consider_pause()
-        self._gathering.ended(member)
+    def _end(self, over: Over | None) -> None:
+        """A generation is over, if one is."""
+        if over is not None and self._joining.end(over.member, over.reason):
+            self._initial.ended(over.member)
+            self._pause.consider()
+            self._late.ended(over.member)
+            self._follow(self._gathering.ended(over.member))
 
-    def _rules_changed(self) -> None:
-        """An operator changed settings: parked and open rounds are examined at once, and it outlives a crash."""
-        self._state.checkpoint_wanted = self._saving.enabled
-        was_paused = self._state.paused
-        self._consider_pause()
-        if was_paused and self._state.paused:
-            for member in self._state.roster.ordered():
-                self._send_pause(member)
-        self._gathering.examine_all()
-
-    def _consider_pause(self) -> None:
-        """Below `min_islands` members nobody trains on: what they would learn could not be merged."""
-        state = self._state
-        if state.values is None or state.final or state.stopping or state.paused is not state.enough:
-            return
-        state.paused = not state.enough
-        for member in state.roster.ordered():
-            if state.paused:
-                member.clock.interrupt()
-                self._send_pause(member)
-            else:
-                state.send(member, Resumed(state.session, member.generation))
-
-    def _send_pause(self, member: Member) -> None:
-        state = self._state
-        missing = state.settings.min_islands - len(state.roster.members)
-        state.send(member, Paused(state.session, member.generation, self._pause_reason(), missing))
-
-    def _pause_reason(self) -> str:
-        return f"{len(self._state.roster.members)} of at least {self._state.settings.min_islands} islands are here"
+    def _leave(self, over: Over) -> None:
+        """A generation ends for good: on its own account or by an operator's order."""
+        self._end(over)
+        self._finish.left(over.member)
 
     # -- Time ---------------------------------------------------------------------------------------------------------
 
     def _time_out(self, key: Key) -> None:
         kind, owner = key
-        if self._state.exited:
-            return
         if kind in (LEASE, RECONNECT):
-            self._joining.time_out(kind, owner)
+            self._end(self._joining.time_out(kind, owner))
         elif kind == ROUND:
-            self._gathering.time_out(owner)
+            self._follow(self._gathering.time_out(owner))
         elif key == RETURN:
             self._state.returning = False
         elif key == AWAIT:
-            self._finish.give_up_waiting()
+            self._finish.stop_awaiting()
         elif key == LINGER:
             self._finish.time_out()
         elif key == STOP:
             self._halt.time_out()
+            self._commit()
         elif key == CHECKPOINT:
-            self._saving.time_out()
+            self._durability.time_out()
+            self._commit()
         else:
             assert key == LAUNCH, f"nobody waits for {key}"
 
     def _settle(self) -> None:
         """What follows from the state as it is now, whatever the event was."""
         state = self._state
-        if state.exited:
-            return
         self._initial.consider()
         self._finish.consider()
+        self._halt.abandon_hopeless()
+        self._commit()
         self._halt.consider()
-        if not state.exited:
-            self._saving.consider()
-        self._gathering.launch()
+        if state.exited:
+            return
+        self._durability.consider()
+        self._follow(self._gathering.launch())
         text = self.waiting_for()
-        if text != self._told and not state.exited:
-            self._told = text
-            state.log("info" if state.values is None or state.paused else "debug", f"waiting for {text}")
+        if text != self._said:
+            self._said = text
+            loud = state.phase.before_values or state.phase is Phase.PAUSED
+            state.log("info" if loud else "debug", f"waiting for {text}")

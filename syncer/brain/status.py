@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from syncer.brain.memory.phase import PROVIDER, Phase, phase_of
+from syncer.brain.memory.phase import PROVIDER, Phase
 from syncer.brain.memory.round import Round, Stage
 from syncer.brain.memory.state import State
 
@@ -18,7 +18,7 @@ NAMES_MAX = 4
 
 def waiting_for(state: State) -> str:
     """For whom or what the run waits, in words."""
-    phase, here = phase_of(state), len(state.roster.members)
+    phase, here = state.phase, len(state.roster.members)
     if phase is Phase.ENDED:
         return "nothing: the syncer has ended"
     if phase is Phase.FINAL:
@@ -67,7 +67,7 @@ def status_of(state: State) -> dict[str, object]:
     gathered = state.rounds.get(state.committed + 1)
     pending = gathered.pending if gathered is not None and gathered.stage is Stage.GATHERING else {}
     return {
-        "phase": phase_of(state).value,
+        "phase": state.phase.value,
         "run": state.run,
         "t": state.committed,
         "versions": [] if state.values is None else [name.version for name in state.values.present],

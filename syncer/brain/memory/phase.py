@@ -1,10 +1,12 @@
-"""What the run is doing as a whole, derived from what is remembered."""
+"""What the run is doing as a whole. Derived from what is remembered (`State.phase`), never stored: rules ask for it.
+
+A phase follows from facts, so nothing sets it; `FOLLOWS` says which one may come after which over one event, and
+`Coordinator.validate` holds every event to it.
+"""
 
 from __future__ import annotations
 
 from enum import Enum
-
-from syncer.brain.memory.state import State
 
 PROVIDER = 0
 """The island whose values every island starts from."""
@@ -30,18 +32,35 @@ class Phase(Enum):
     ENDED = "ended"
     """Nothing is handled any more."""
 
+    @property
+    def steps(self) -> bool:
+        """Whether rounds are launched."""
+        return self in (Phase.TRAINING, Phase.FINISHING)
 
-def phase_of(state: State) -> Phase:
-    """The phase of the run."""
-    if state.exited:
-        return Phase.ENDED
-    if state.final:
-        return Phase.FINAL
-    if state.stopping:
-        return Phase.STOPPING
-    if state.values is None:
-        missing = PROVIDER not in state.roster.members or len(state.roster.members) < state.expected
-        return Phase.JOINING if missing else Phase.INIT
-    if state.paused:
-        return Phase.PAUSED
-    return Phase.TRAINING if state.goal is None else Phase.FINISHING
+    @property
+    def carries(self) -> bool:
+        """Whether a push that missed its round may hope for another one."""
+        return self in _WITH_VALUES
+
+    @property
+    def before_values(self) -> bool:
+        """Whether there is nothing yet that could be pulled or published."""
+        return self in (Phase.JOINING, Phase.INIT)
+
+
+_WITH_VALUES = (Phase.TRAINING, Phase.PAUSED, Phase.FINISHING)
+FOLLOWS = {
+    # The provider may leave between its upload and the adoption of its values: then they come while islands join. All
+    # who are here may be done already: islands that come to a syncer without its state.
+    Phase.JOINING: frozenset({Phase.INIT, *_WITH_VALUES, Phase.STOPPING, Phase.ENDED}),
+    Phase.INIT: frozenset({Phase.JOINING, *_WITH_VALUES, Phase.STOPPING, Phase.ENDED}),
+    Phase.TRAINING: frozenset({Phase.PAUSED, Phase.FINISHING, Phase.STOPPING, Phase.ENDED}),
+    # The last rounds may be taken already when a member leaves.
+    Phase.PAUSED: frozenset({Phase.TRAINING, Phase.FINISHING, Phase.FINAL, Phase.STOPPING, Phase.ENDED}),
+    # A member that is not done takes the finish back.
+    Phase.FINISHING: frozenset({Phase.TRAINING, Phase.PAUSED, Phase.FINAL, Phase.STOPPING, Phase.ENDED}),
+    Phase.FINAL: frozenset({Phase.ENDED}),
+    Phase.STOPPING: frozenset({Phase.ENDED}),
+    Phase.ENDED: frozenset(),
+}
+"""Which phase may come after which, over one event."""

@@ -40,6 +40,16 @@ class Presence(Enum):
     """Its last save is durable; it needs nothing more."""
 
 
+FOLLOWS = {
+    Presence.JOINING: frozenset({Presence.TRAINING}),
+    # An island that comes back to a finished run has nothing to be done with: it takes the cut and saves.
+    Presence.TRAINING: frozenset({Presence.DONE, Presence.SAVED}),
+    Presence.DONE: frozenset({Presence.SAVED}),
+    Presence.SAVED: frozenset(),
+}
+"""How a generation goes on; it may end at any time."""
+
+
 @dataclass(slots=True, eq=False)
 class Member:
     """One generation of an island."""
@@ -70,6 +80,11 @@ class Member:
     @property
     def done(self) -> bool:
         return self.presence in (Presence.DONE, Presence.SAVED)
+
+    def enter(self, presence: Presence) -> None:
+        """The generation goes on to what may follow."""
+        assert presence in FOLLOWS[self.presence], f"{self}: {presence.value} cannot follow {self.presence.value}"
+        self.presence = presence
 
     def __str__(self) -> str:
         return f"island {self.island} ({self.host}, pid {self.pid})"
@@ -123,16 +138,15 @@ class Roster:
 
     def admit(self, member: Member, fragments: int) -> None:
         """The generation is a member."""
-        assert member.presence is Presence.JOINING
-        member.presence = Presence.TRAINING
+        member.enter(Presence.TRAINING)
         member.installed = [member.clock.step] * fragments
         self.members[member.island] = member
 
     def finish(self, member: Member, presence: Presence) -> None:
         """A member is done, or has saved."""
-        assert member.joined and presence in (Presence.DONE, Presence.SAVED)
-        self.done += not member.done
-        member.presence = presence
+        was_done = member.done
+        member.enter(presence)
+        self.done += not was_done
 
     def end(self, member: Member) -> None:
         """The generation is over."""

@@ -32,6 +32,15 @@ class Stage(Enum):
     """The result is there (or the round is void); it waits for its turn to be committed."""
 
 
+FOLLOWS = {
+    Stage.GATHERING: frozenset({Stage.MERGING, Stage.READY}),
+    # Once more, without the islands that spoilt the result.
+    Stage.MERGING: frozenset({Stage.MERGING, Stage.READY}),
+    Stage.READY: frozenset(),
+}
+"""Which stage may come after which. A new attempt is no new stage: the round gathers on."""
+
+
 @dataclass(slots=True)
 class Answer:
     """An admitted push."""
@@ -101,6 +110,16 @@ class Round:
     def present(self) -> int:
         """Islands that have answered or still can."""
         return len(self.members) + self.departed
+
+    @property
+    def contributions(self) -> list[Answer]:
+        """Complete answers in island order: the order in which floats are added."""
+        return [answer for _, answer in sorted(self.answers.items()) if answer.complete]
+
+    def enter(self, stage: Stage) -> None:
+        """The round goes on to a stage that may follow."""
+        assert stage in FOLLOWS[self.stage], f"outer step {self.t}: {stage.value} cannot follow {self.stage.value}"
+        self.stage = stage
 
     def capture(self, members: Iterable[tuple[int, str]]) -> None:
         """Begin an attempt with these members."""

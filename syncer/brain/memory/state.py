@@ -21,8 +21,9 @@ from syncer.brain.memory.deadlines import Deadlines
 from syncer.brain.memory.held_anchors import HeldAnchors
 from syncer.brain.memory.history import Values
 from syncer.brain.memory.pacing import pipeline_of, quorum_of
+from syncer.brain.memory.phase import PROVIDER, Phase
 from syncer.brain.memory.roster import Member, Roster
-from syncer.brain.memory.round import Answer, Late, Round
+from syncer.brain.memory.round import Answer, Late, Round, Stage
 from syncer.events import DropUpload, Effect, Log, Send, WriteTape
 
 
@@ -54,7 +55,7 @@ class State:
     launched_at: float = float("-inf")
     sync_s: float = 0.0
     """How long the last merge took."""
-    goal: int | None = None
+    last_t: int | None = None
     """Outer step with which the run ends; set while every member is done."""
     final: tuple[ValueName, ...] = ()
     """The final cut."""
@@ -67,7 +68,7 @@ class State:
     """The syncer was just started again: rounds wait a moment for `awaited`."""
     overrides: dict[str, int] = field(default_factory=dict)
     """Settings that an operator changed while the run went on; they outlive this process."""
-    kept_out: dict[int, float] = field(default_factory=dict)
+    barred_until: dict[int, float] = field(default_factory=dict)
     """Islands that were kicked, and until when they are not taken again."""
     started_with: dict[str, int] = field(default_factory=dict)
     """What the settings that may change were at the start of this process."""
@@ -81,9 +82,30 @@ class State:
     """Outer step of the newest checkpoint."""
     save_fault: str = ""
     """Why the last checkpoint could not be written."""
-    paused: bool = False
     stopping: bool = False
     exited: bool = False
+
+    @property
+    def phase(self) -> Phase:
+        """What the run is doing."""
+        if self.exited:
+            return Phase.ENDED
+        if self.final:
+            return Phase.FINAL
+        if self.stopping:
+            return Phase.STOPPING
+        if self.values is None:
+            here = self.roster.members
+            return Phase.JOINING if PROVIDER not in here or len(here) < self.expected else Phase.INIT
+        if not self.enough:
+            return Phase.PAUSED
+        return Phase.TRAINING if self.last_t is None else Phase.FINISHING
+
+    @property
+    def ready(self) -> Round | None:
+        """The round that can be committed now: its turn has come and its result is there."""
+        first = self.rounds.get(self.committed + 1)
+        return first if first is not None and first.stage is Stage.READY else None
 
     @property
     def fragments(self) -> int:
@@ -105,7 +127,7 @@ class State:
     def idle(self) -> bool:
         """Whether rounds wait for islands to come back: for a moment in any case, and as long as those who are here
         are done and have nothing more to say."""
-        all_done = self.goal is None and self.roster.done == len(self.roster.members)
+        all_done = self.last_t is None and self.roster.done == len(self.roster.members)
         return bool(self.awaited) and (self.returning or all_done)
 
     @property

@@ -11,7 +11,7 @@ Knows no files. Invariant: one checkpoint is being written at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from enum import Enum
 
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.manifest import SavedState
@@ -27,12 +27,24 @@ RETRY_S = 30.0
 """Time between two attempts to write: long enough for a person to make room, short enough to lose little."""
 
 
-class Saving:
-    """Decides about checkpoints. `unblocked` is called when commits may go on."""
+class Safety(Enum):
+    """Whether the present state is on the disk."""
 
-    def __init__(self, state: State, *, unblocked: Callable[[], None]) -> None:
+    SAFE = "safe"
+    """It is, or nothing has to be."""
+    WRITING = "writing"
+    """A checkpoint is being written, this one or an older one."""
+    UNWRITTEN = "unwritten"
+    """It is not."""
+    FAILED = "failed"
+    """It could not be written."""
+
+
+class Durability:
+    """Decides about checkpoints. Questions change nothing; who waits asks again when a checkpoint has ended."""
+
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._unblocked = unblocked
         self._number = 0
         self._running: SavedState | None = None
         self._unwritten: set[int] = set()
@@ -43,7 +55,7 @@ class Saving:
         """What the last attempt could not write; None again when it is time for the next."""
         self._begun_at = 0
         """Outer step after which the last checkpoint was begun."""
-        self._initial: tuple[SavedState, Callable[[], None]] | None = None
+        self._initial: SavedState | None = None
         """Initial values that nobody has heard of yet."""
 
     @property
@@ -57,6 +69,11 @@ class Saving:
         return self.enabled and self._state.settings.durable_publish
 
     @property
+    def on_start(self) -> bool:
+        """Whether a checkpoint comes before the first round. With durable publication one has come already."""
+        return self.enabled and not self.durable and self._state.settings.checkpoint_on_start
+
+    @property
     def stuck(self) -> bool:
         """Whether outer steps wait for a disk that takes nothing."""
         return self.durable and self._failed is not None
@@ -65,58 +82,61 @@ class Saving:
     def _background(self) -> bool:
         return self._state.settings.background_checkpoint and not self.durable
 
+    # -- Questions ----------------------------------------------------------------------------------------------------
+
+    def blocks(self, closed: Round) -> bool:
+        """Whether a commit has to wait."""
+        if closed.void_reason or not self.enabled:
+            return False
+        if self.durable:
+            name = self._name(closed)
+            return self._last is None or self._last.step != closed.t or name not in self._last.values
+        return self._running is not None and (not self._background or closed.fragment in self._unwritten)
+
+    def safety(self, *, final: bool) -> Safety:
+        """Whether the present state is on the disk."""
+        if not self.enabled or self._state.values is None:
+            return Safety.SAFE
+        if self._running is not None:
+            return Safety.WRITING
+        now = saved_state(self._state, final=final)
+        if now == self._last:
+            return Safety.SAFE
+        return Safety.FAILED if now == self._failed else Safety.UNWRITTEN
+
+    @property
+    def initial_is_safe(self) -> bool:
+        """Whether the run may begin with the initial values given to `write_initial`, or none were."""
+        return self._initial is None
+
+    @staticmethod
+    def _name(closed: Round) -> ValueName:
+        assert closed.result is not None
+        return ValueName(closed.fragment, closed.t, closed.result.digest)
+
     # -- Occasions ----------------------------------------------------------------------------------------------------
 
-    def adopted(self, names: tuple[ValueName, ...], run: str, begin: Callable[[], None]) -> None:
-        """The initial values are there. `begin` is called when the run may begin."""
-        if self.durable:
-            self._initial = (initial_state(self._state, names, run), begin)
-            self._begin(self._initial[0])
-        else:
-            begin()
-            self._state.starting = self.enabled and self._state.settings.checkpoint_on_start
+    def write_initial(self, names: tuple[ValueName, ...], run: str) -> None:
+        """The initial values are there; nobody hears of them before they are on the disk."""
+        self._initial = initial_state(self._state, names, run)
+        self._begin(self._initial)
 
     def restored(self, saved: SavedState) -> None:
         """The run goes on from a checkpoint: the newest one."""
         self._last, self._begun_at = saved, saved.step
 
-    def holds(self, closed: Round) -> bool:
-        """Whether the next commit has to wait; begins or hastens what it waits for."""
-        if closed.void_reason or not self.enabled:
-            return False
+    def hasten(self, closed: Round) -> None:
+        """Begin or hasten what a commit waits for."""
         if self.durable:
-            return self._holds_durable(closed)
-        if self._running is None or not self._background:
-            return self._running is not None
-        if closed.fragment not in self._unwritten:
-            return False
-        if closed.fragment not in self._hastened:
+            if self._running is None and self._failed is None:
+                self._begin(state_after(self._state, closed, self._name(closed)))
+        elif self._background and closed.fragment not in self._hastened:
             self._hastened.add(closed.fragment)
             self._state.do(WriteFirst(closed.fragment))
-        return True
 
-    def _holds_durable(self, closed: Round) -> bool:
-        assert closed.result is not None
-        name = ValueName(closed.fragment, closed.t, closed.result.digest)
-        if self._last is not None and self._last.step == closed.t and name in self._last.values:
-            return False
-        if self._running is None and self._failed is None:
-            self._begin(state_after(self._state, closed, name))
-        return True
-
-    def secured(self, *, final: bool) -> bool | None:
-        """Whether the present state is on the disk; False: it could not be written; None: that is not known yet."""
-        if not self.enabled or self._state.values is None:
-            return True
-        if self._running is not None:
-            return None
-        now = saved_state(self._state, final=final)
-        if now == self._last:
-            return True
-        if now == self._failed:
-            return False
-        self._begin(now)
-        return None
+    def write(self, *, final: bool) -> None:
+        """Write the present state."""
+        self._begin(saved_state(self._state, final=final))
 
     def not_final(self) -> None:
         """Training goes on after all: a checkpoint that says otherwise is replaced."""
@@ -149,7 +169,6 @@ class Saving:
         """A fragment may be replaced."""
         if event.number == self._number:
             self._unwritten.discard(event.fragment)
-            self._unblocked()
 
     def written(self, event: CheckpointWritten) -> None:
         """The checkpoint is there."""
@@ -158,10 +177,7 @@ class Saving:
         state.saved_step, state.save_fault = saved.step, ""
         state.tape(tape_lines.Checkpoint(t=saved.step, final=saved.final))
         state.log("info", f"the checkpoint of outer step {saved.step} is written{' (final)' if saved.final else ''}")
-        if self._initial is not None:
-            (_, begin), self._initial = self._initial, None
-            begin()
-        self._unblocked()
+        self._initial = None
 
     def failed(self, event: CheckpointFailed) -> None:
         """It could not be written."""
@@ -178,7 +194,6 @@ class Saving:
             f"THE CHECKPOINT of outer step {saved.step} COULD NOT BE WRITTEN to {where}: {event.reason}; {what}; "
             f"trying again in {RETRY_S:g} s",
         )
-        self._unblocked()
 
     def _ended(self, number: int) -> SavedState:
         saved = self._running
@@ -191,5 +206,4 @@ class Saving:
         """The time to try again has come."""
         self._failed = None
         if self._initial is not None and self._running is None:
-            self._begin(self._initial[0])
-        self._unblocked()
+            self._begin(self._initial)

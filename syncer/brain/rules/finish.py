@@ -1,4 +1,4 @@
-"""How a run ends: the last rounds, the final cut and the islands' last saves; or a graceful stop before that.
+"""How a run ends: the last rounds, the final cut and the islands' last saves.
 
 Knows nothing of how rounds gather. The last rounds are the P outer steps launched after every member was done: each
 fragment gets exactly one. A member that is not done (a restarted island) takes that back until the final cut is out. A
@@ -12,9 +12,9 @@ from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import FinalCut
 from syncer.brain.memory.roster import Member, Presence
 from syncer.brain.memory.state import State
-from syncer.brain.rules.durability import Saving
+from syncer.brain.rules.durability import Durability, Safety
 from syncer.brain.rules.halt import leave
-from syncer.brain.rules.late_pushes import Carrying
+from syncer.brain.rules.late_pushes import LatePushes
 
 AWAIT = ("await", "")
 RETURN = ("return", "")
@@ -27,27 +27,30 @@ LINGER = ("linger", "")
 class Finish:
     """Ends the run when every member is done."""
 
-    def __init__(self, state: State, saving: Saving, carrying: Carrying) -> None:
+    def __init__(self, state: State, durability: Durability, late: LatePushes) -> None:
         self._state = state
-        self._saving = saving
-        self._carrying = carrying
+        self._durability = durability
+        self._late = late
 
     def consider(self) -> None:
         """Begin, take back or complete the finish."""
         state, roster = self._state, self._state.roster
-        if state.values is None or state.final or state.stopping:
+        if not state.phase.carries:
             return
         all_done = roster.done == len(roster.members) and not state.awaited
-        if state.goal is None and all_done and state.enough:
-            state.goal = state.launched + state.fragments
-            state.log("info", f"every island is done: the last rounds are outer steps to {state.goal}")
-        elif state.goal is not None and not all_done:
-            state.goal = None
-            self._saving.not_final()
+        if state.last_t is None and all_done and state.enough:
+            state.last_t = state.launched + state.fragments
+            state.log("info", f"every island is done: the last rounds are outer steps to {state.last_t}")
+        elif state.last_t is not None and not all_done:
+            state.last_t = None
+            self._durability.not_final()
             state.log("info", "an island that is not done has joined: training goes on")
-        if state.goal is not None and state.committed == state.goal:
-            self._carrying.give_up("the run is finished")
-            if self._saving.secured(final=True) is not None:  # On the disk, or that was tried: the cut must go out.
+        if state.last_t is not None and state.committed == state.last_t:
+            self._late.drop_all("the run is finished")
+            safety = self._durability.safety(final=True)
+            if safety is Safety.UNWRITTEN:
+                self._durability.write(final=True)
+            elif safety is not Safety.WRITING:  # On the disk, or that was tried: the cut must go out.
                 self._cut()
 
     def _cut(self) -> None:
@@ -72,7 +75,7 @@ class Finish:
         state.deadlines.set(LINGER, state.now + state.settings.final_linger_s)
         state.log("info", f"the run is finished: the final cut of outer step {state.committed} is served again")
 
-    def give_up_waiting(self) -> None:
+    def stop_awaiting(self) -> None:
         """A lease has passed since the run was resumed."""
         missing = sorted(self._state.awaited)
         self._state.awaited.clear()
@@ -87,19 +90,15 @@ class Finish:
 
     def saved(self, member: Member) -> None:
         """An island's last save is durable."""
-        state = self._state
-        if not state.final:
-            state.log("warning", f"{member} says that it has saved, but there is no final cut yet; ignored")
-            return
-        state.roster.finish(member, Presence.SAVED)
-        self._settle_debt(member, "every island has saved the final cut")
+        self._state.roster.finish(member, Presence.SAVED)
+        self._owes_no_more(member, "every island has saved the final cut")
 
-    def gave_up(self, member: Member) -> None:
-        """An island left on its own account: it will not save."""
+    def left(self, member: Member) -> None:
+        """An island left for good: it will not save."""
         if self._state.final:
-            self._settle_debt(member, "every island has saved the final cut or left")
+            self._owes_no_more(member, "every island has saved the final cut or left")
 
-    def _settle_debt(self, member: Member, reason: str) -> None:
+    def _owes_no_more(self, member: Member, reason: str) -> None:
         state = self._state
         if member.island in state.unsaved:
             state.unsaved.remove(member.island)

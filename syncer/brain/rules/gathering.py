@@ -1,7 +1,7 @@
-"""Rounds until they close: launch, offers, uploads, members that come and go, the decision to close or begin again.
+"""Rounds until they close: launch, answers, uploads, members that come and go, the decision to close or begin again.
 
-Knows nothing of merging: a round that closes is handed to its owner. Every decision is `rounds.judge`; this module
-feeds it and performs it.
+Knows nothing of merging: what closes is returned, and its caller has it merged. Every decision is `round.judge`; this
+module feeds it and performs it.
 
 Invariants: an admitted push that is not complete has an entry in `State.uploads`; an anchor is held from admission
 until the push is dropped, or for ever once it is merged.
@@ -9,23 +9,25 @@ until the push is dropped, or for ever once it is merged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
-from swift_diloco.core.formats import tape_lines
-from swift_diloco.core.formats.messages import Outcome, Pull, PullClosed, PushAnswer, PushOffer
-from syncer.brain.memory.history import Standing
-from syncer.brain.memory.pacing import grace_s, kth_smallest, launch_gap_s, spare_s, weight_of
-from syncer.brain.memory.roster import TEXT_MAX, Member
+from swift_diloco.core.formats.messages import Outcome, Pull, PullClosed, PushAnswer
+from syncer.brain.memory.pacing import grace_s, kth_smallest, launch_gap_s, spare_s
+from syncer.brain.memory.roster import Member
 from syncer.brain.memory.round import Action, Answer, Patience, Round, Stage, judge
 from syncer.brain.memory.state import State, drop_answer
-from syncer.brain.rules.late_pushes import Carrying
 from syncer.events import OpenUpload
 
 ROUND = "round"
 LAUNCH = ("launch", "")
 
-COUNT_MAX = 2**53
-"""Largest step or token count: beyond it a count is no exact float, and no island lives that long."""
+
+@dataclass(frozen=True)
+class Closed:
+    """A round that gathers no more, and why: what it has is to be merged."""
+
+    gathered: Round
+    reason: str
 
 
 def close_pulls(state: State, gathered: Round) -> None:
@@ -39,31 +41,30 @@ def close_pulls(state: State, gathered: Round) -> None:
 class Gathering:
     """Keeps the rounds that gather."""
 
-    def __init__(self, state: State, carrying: Carrying, *, close: Callable[[Round, str], None]) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._carrying = carrying
-        self._close = close
         self._launch_due = float("-inf")
 
     # -- Launch -------------------------------------------------------------------------------------------------------
 
-    def launch(self) -> None:
+    def launch(self) -> list[Closed]:
         """Open every round that may be opened now."""
-        state = self._state
+        state, closed = self._state, []
         while self._may_launch():
-            if state.goal is None and state.now < self._launch_due:
+            if state.last_t is None and state.now < self._launch_due:
                 state.deadlines.set(LAUNCH, self._launch_due)
-                return
-            self._open()
+                break
+            closed += self._open()
+        return closed
 
     def _may_launch(self) -> bool:
         state = self._state
-        if state.values is None or state.starting or state.stopping or state.final or not state.enough or state.idle:
+        if not state.phase.steps or state.starting or state.idle:
             return False
-        last = state.settings.outer_steps_max if state.goal is None else state.goal
+        last = state.settings.outer_steps_max if state.last_t is None else state.last_t
         return len(state.rounds) < state.pipeline and (last == 0 or state.launched < last)
 
-    def _open(self) -> None:
+    def _open(self) -> list[Closed]:
         state = self._state
         state.launched += 1
         opened = Round(state.launched, (state.launched - 1) % state.fragments, state.now)
@@ -73,15 +74,15 @@ class Gathering:
         settings = state.settings
         gap = launch_gap_s(settings.launch_floor_s, settings.sync_every_steps, state.fragments, step_time)
         self._launch_due = state.now + gap
-        self._begin(opened)
+        return self._begin(opened)
 
-    def _begin(self, opened: Round) -> None:
+    def _begin(self, opened: Round) -> list[Closed]:
         """Capture the members of an attempt and ask them."""
         members = self._state.roster.ordered()
         opened.capture((m.island, m.generation) for m in members)
         for member in members:
             self._ask(opened, member)
-        self.examine(opened)
+        return self.examine(opened)
 
     def _ask(self, gathered: Round, member: Member) -> None:
         state = self._state
@@ -97,108 +98,24 @@ class Gathering:
 
     # -- Answers ------------------------------------------------------------------------------------------------------
 
-    def offer(self, member: Member, offer: PushOffer) -> None:
-        """An island offers what it learned."""
+    def admit(self, gathered: Round, answer: Answer) -> list[Closed]:
+        """Take an offer that was found good as an answer of its round."""
         state = self._state
-        gathered = state.rounds.get(offer.t)
-        late = self._carrying.takes(offer, gathered)
-        reason = self._malformed(member, offer)
-        if reason is None:
-            reason = self._carrying.refusal(member, offer) if late else self._refusal(member, offer, gathered)
-        anchor_held = reason is None and offer.steps > 0 and state.held.holds(member.island, offer.anchor)
-        if anchor_held:
-            reason = f"a delta from this anchor (version {offer.anchor.version}) is held already"
-        if reason is not None:
-            self._answer(member, offer.push, Outcome.REFUSED, reason, anchor_held=anchor_held)
-            fragment = offer.anchor.fragment
-            state.tape(
-                tape_lines.Refused(island=member.island, push=offer.push[:TEXT_MAX], fragment=fragment, reason=reason)
-            )
-            return
-        answer = self._admitted(member, offer)
-        if late:
-            self._carrying.admit(offer, answer)
-            return
-        assert gathered is not None
         gathered.admit(answer)
         if answer.empty:
-            gathered.finish(member.island, 0)
-            self._answer(member, offer.push, Outcome.HELD)
+            gathered.finish(answer.island, 0)
+            self._hold(answer)
         else:
-            state.held.gather(member.island, offer.anchor, offer.capture_step)
-            state.uploads[offer.push] = (gathered, member.island)
+            state.held.gather(answer.island, answer.anchor, answer.capture_step)
+            state.uploads[answer.push] = (gathered, answer.island)
             encoding = state.settings.delta_encoding
-            state.do(OpenUpload(offer.push, member.generation, gathered.fragment, encoding))
-        self.examine(gathered)
+            state.do(OpenUpload(answer.push, answer.generation, gathered.fragment, encoding))
+        return self.examine(gathered)
 
-    def _admitted(self, member: Member, offer: PushOffer) -> Answer:
-        """A good offer; the tape knows of it from now on."""
-        state = self._state
-        assert state.values is not None
-        if offer.steps > 0:
-            pushed = tape_lines.Pushed(
-                island=member.island,
-                generation=member.generation,
-                push=offer.push,
-                t=offer.t,
-                fragment=offer.anchor.fragment,
-                base_version=offer.anchor.version,
-                base_digest=offer.anchor.digest,
-                steps=offer.steps,
-                tokens=offer.tokens,
-                capture_step=offer.capture_step,
-            )
-            state.tape(pushed)
-        return Answer(
-            push=offer.push,
-            island=member.island,
-            generation=member.generation,
-            anchor=offer.anchor,
-            lag=0 if offer.steps == 0 else state.values.lag(offer.anchor),
-            steps=offer.steps,
-            tokens=offer.tokens,
-            capture_step=offer.capture_step,
-            weight=weight_of(state.settings.weights, offer.steps, offer.tokens),
-            progressed_at=state.now,
-        )
-
-    def _malformed(self, member: Member, offer: PushOffer) -> str | None:
-        """What no honest island offers."""
-        if not offer.push.startswith(f"{member.generation}.") or len(offer.push) > TEXT_MAX:
-            return f"the push id must begin with the generation and a dot, and have at most {TEXT_MAX} characters"
-        mine = (each.answers.get(member.island) for each in self._state.rounds.values())
-        carried = (late.answer for late in self._state.carried.values())
-        if offer.push in self._state.late or any(a is not None and a.push == offer.push for a in (*mine, *carried)):
-            return "the push id is in use"
-        if not (0 <= offer.steps <= COUNT_MAX and 0 <= offer.tokens <= COUNT_MAX):
-            return f"{offer.steps} steps and {offer.tokens} tokens; expected 0 to {COUNT_MAX}"
-        return None
-
-    def _refusal(self, member: Member, offer: PushOffer, gathered: Round | None) -> str | None:
-        """Why an offer is not taken, in the order of the admission rule (all but "anchor held", which comes last)."""
-        state = self._state
-        if gathered is None or gathered.fragment != offer.anchor.fragment:
-            return f"outer step {offer.t} is not open for fragment {offer.anchor.fragment}"
-        if gathered.stage is not Stage.GATHERING or gathered.attempt != offer.attempt:
-            return f"attempt {offer.attempt} of outer step {offer.t} is over"
-        if gathered.members.get(member.island) != member.generation:
-            return f"island {member.island} was no member when outer step {offer.t} was launched"
-        assert state.values is not None
-        if offer.steps > 0:
-            standing = state.values.standing(offer.anchor)
-            if standing in (Standing.FORKED, Standing.NEWER):
-                return f"the anchor (version {offer.anchor.version}) is {standing.value}; install the present one first"
-            if (lag := state.values.lag(offer.anchor)) > state.settings.max_base_lag:
-                return f"the anchor is {lag} versions behind; at most {state.settings.max_base_lag} are allowed"
-        if member.island in gathered.answers:
-            return f"outer step {offer.t} has an answer of island {member.island} already"
-        return None
-
-    def _answer(
-        self, member: Member, push: str, outcome: Outcome, reason: str = "", *, anchor_held: bool = False
-    ) -> None:
-        state = self._state
-        state.send(member, PushAnswer(state.session, member.generation, push, outcome, reason, anchor_held))
+    def _hold(self, answer: Answer) -> None:
+        """Tell an island that its push is complete and counts."""
+        message = PushAnswer(self._state.session, answer.generation, answer.push, Outcome.HELD)
+        self._state.send_to(answer.island, answer.generation, message)
 
     def progressed(self, upload: str) -> None:
         """Chunks of an upload arrived."""
@@ -206,40 +123,32 @@ class Gathering:
             gathered, island = entry
             gathered.answers[island].progressed_at = self._state.now
 
-    def completed(self, upload: str, payload_bytes: int) -> None:
+    def completed(self, upload: str, payload_bytes: int) -> list[Closed]:
         """An upload is complete: its push is held and counts."""
-        entry = self._state.uploads.pop(upload, None)
-        if entry is None:
-            return
-        gathered, island = entry
-        answer = gathered.finish(island, payload_bytes)
-        message = PushAnswer(self._state.session, answer.generation, answer.push, Outcome.HELD)
-        self._state.send_to(island, answer.generation, message)
-        self.examine(gathered)
+        gathered, island = self._state.uploads.pop(upload)
+        self._hold(gathered.finish(island, payload_bytes))
+        return self.examine(gathered)
 
-    def failed(self, upload: str, reason: str) -> None:
+    def failed(self, upload: str, reason: str) -> list[Closed]:
         """An upload failed for good: its push is dropped and the island asked again."""
-        entry = self._state.uploads.get(upload)
-        if entry is None:
-            return
-        gathered, island = entry
+        gathered, island = self._state.uploads[upload]
         answer = gathered.withdraw(island)
         drop_answer(self._state, gathered, answer, reason, freed=True)
         member = self._state.roster.members.get(island)
         if member is not None and gathered.members.get(island) == member.generation:
             self._ask(gathered, member)
-        self.examine(gathered)
+        return self.examine(gathered)
 
     # -- Members ------------------------------------------------------------------------------------------------------
 
-    def joined(self, member: Member) -> None:
+    def joined(self, member: Member) -> list[Closed]:
         """An island is a member: slots its last generation left are its own."""
         for gathered in self._gathering():
             if gathered.fill(member.island, member.generation):
                 self._ask(gathered, member)
-        self.examine_all()
+        return self.examine_all()
 
-    def ended(self, member: Member) -> None:
+    def ended(self, member: Member) -> list[Closed]:
         """A generation ended: what it had not completed is gone, what it had completed stays."""
         for each in self._state.rounds.values():
             answer = each.answers.get(member.island)
@@ -247,38 +156,37 @@ class Gathering:
                 each.withdraw(member.island)
                 drop_answer(self._state, each, answer, "its generation ended before it was complete", freed=True)
             each.leave(member.island, member.generation)
-        self._carrying.ended(member)
-        self.examine_all()
+        return self.examine_all()
 
-    def stepped(self, member: Member) -> None:
+    def stepped(self, member: Member) -> list[Closed]:
         """A member's local step advanced, or it is done."""
+        closed: list[Closed] = []
         for gathered in self._gathering():
-            if member.island in gathered.pending and member.island not in gathered.owing:
-                if not self._owes(gathered, member):
-                    continue
+            waited_for = member.island in gathered.pending and member.island not in gathered.owing
+            if waited_for and self._owes(gathered, member):
                 gathered.owe(member.island)
-                self.examine(gathered)
+                closed += self.examine(gathered)
+        return closed
 
     def _gathering(self) -> list[Round]:
         return [r for r in self._state.rounds.values() if r.stage is Stage.GATHERING]
 
     # -- Decisions ----------------------------------------------------------------------------------------------------
 
-    def examine_all(self) -> None:
+    def examine_all(self) -> list[Closed]:
         """Members or rules changed: decide about every round anew."""
-        for gathered in self._gathering():
-            self.examine(gathered)
+        return [closed for gathered in self._gathering() for closed in self.examine(gathered)]
 
-    def time_out(self, t: str) -> None:
+    def time_out(self, t: str) -> list[Closed]:
         """The time of a verdict has come."""
-        if (gathered := self._state.rounds.get(int(t))) is not None:
-            self.examine(gathered)
+        gathered = self._state.rounds.get(int(t))
+        return [] if gathered is None else self.examine(gathered)
 
-    def examine(self, gathered: Round) -> None:
-        """Decide about a round."""
+    def examine(self, gathered: Round) -> list[Closed]:
+        """Decide about a round. It waits or begins again here; that it closes is its owner's to follow."""
         state, settings = self._state, self._state.settings
         if gathered.stage is not Stage.GATHERING:
-            return
+            return []
         k = state.quorum(gathered.present)
         if gathered.note(k, state.now):
             gathered.grace_s = self._grace(gathered, k)
@@ -288,17 +196,16 @@ class Gathering:
         key = (ROUND, str(gathered.t))
         if verdict.action is Action.WAIT and verdict.due is not None:
             state.deadlines.set(key, verdict.due)
-            return
+            return []
         state.deadlines.clear(key)
-        if verdict.action is Action.CLOSE:
-            self._close(gathered, verdict.reason)
-        elif verdict.action is Action.RESTART:
-            self._restart(gathered, verdict.reason)
+        if verdict.action is Action.RESTART:
+            return self._restart(gathered, verdict.reason)
+        return [Closed(gathered, verdict.reason)] if verdict.action is Action.CLOSE else []
 
     def _grace(self, gathered: Round, k: int) -> float:
         """How long to wait for the others, now that the quorum is there."""
         state, settings = self._state, self._state.settings
-        if state.goal is not None:
+        if state.last_t is not None:
             return settings.upload_grace_s  # The last rounds: everybody stands still, and what is missed now is lost.
         assert gathered.clock_at is not None
         times = (state.roster.members[i].clock.seconds for i in gathered.members if i in state.roster.members)
@@ -306,7 +213,7 @@ class Gathering:
         spare = spare_s(settings.grace_tau, kth_smallest(times, k), quorum_s, state.sync_s)
         return grace_s(settings.grace_gamma, spare, settings.grace_cap_s)
 
-    def _restart(self, gathered: Round, reason: str) -> None:
+    def _restart(self, gathered: Round, reason: str) -> list[Closed]:
         """Begin the next attempt with the members of now."""
         state = self._state
         for _, answer in sorted(gathered.answers.items()):
@@ -314,4 +221,4 @@ class Gathering:
         close_pulls(state, gathered)
         gathered.attempt += 1
         state.log("warning", f"outer step {gathered.t} begins again as attempt {gathered.attempt}: {reason}")
-        self._begin(gathered)
+        return self._begin(gathered)

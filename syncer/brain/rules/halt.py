@@ -7,7 +7,7 @@ from swift_diloco.core.formats.messages import Stopping
 from syncer.brain.memory.round import UPLOAD_IDLE_S, Round, Stage
 from syncer.brain.memory.state import State
 from syncer.brain.rules.closing import Closing
-from syncer.brain.rules.durability import Saving
+from syncer.brain.rules.durability import Durability, Safety
 from syncer.events import Exit
 
 STOP = ("stop", "")
@@ -16,10 +16,10 @@ STOP = ("stop", "")
 class Halt:
     """The graceful stop."""
 
-    def __init__(self, state: State, closing: Closing, saving: Saving) -> None:
+    def __init__(self, state: State, closing: Closing, durability: Durability) -> None:
         self._state = state
         self._closing = closing
-        self._saving = saving
+        self._durability = durability
         self._overdue = False
 
     def requested(self) -> None:
@@ -35,21 +35,30 @@ class Halt:
         state.log("info", f"told to stop: {len(state.rounds)} open rounds get {state.settings.shutdown_timeout_s:g} s")
         state.deadlines.set(STOP, state.now + state.settings.shutdown_timeout_s)
 
+    def abandon_hopeless(self) -> None:
+        """Give up rounds that nobody will answer."""
+        if self._state.stopping:
+            hopeless = [r for r in self._state.rounds.values() if self._hopeless(r)]
+            self._abandon(hopeless, "no island is left to answer it")
+
     def consider(self) -> None:
-        """Give up rounds nobody will answer; end when no round is left."""
+        """End when no round is left and what there is is safe."""
         state = self._state
-        if not state.stopping or state.exited:
+        if not state.stopping:
             return
-        self._abandon([r for r in state.rounds.values() if self._hopeless(r)], "no island is left to answer it")
         if state.rounds:
-            if self._overdue and self._saving.stuck:
+            if self._overdue and self._durability.stuck:
                 self._end(1, f"told to stop; computed outer steps could not be written: {state.save_fault}")
             return
-        saved = self._saving.secured(final=bool(state.final))
-        if saved is True:
-            self._end(0, "told to stop")
-        elif saved is False:
-            self._end(1, f"told to stop; the last checkpoint could not be written: {state.save_fault}")
+        match self._durability.safety(final=bool(state.final)):
+            case Safety.SAFE:
+                self._end(0, "told to stop")
+            case Safety.FAILED:
+                self._end(1, f"told to stop; the last checkpoint could not be written: {state.save_fault}")
+            case Safety.UNWRITTEN:
+                self._durability.write(final=bool(state.final))
+            case Safety.WRITING:
+                pass
 
     def time_out(self) -> None:
         """Gathering rounds had their time, and so had a disk that computed ones wait for."""
@@ -73,7 +82,7 @@ class Halt:
             if gathered.t == state.launched:
                 self._closing.take_back(gathered, reason)
             else:
-                self._closing.give_up(gathered, reason)
+                self._closing.close_void(gathered, reason)
 
     def _end(self, code: int, reason: str) -> None:
         state = self._state

@@ -10,10 +10,10 @@ from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import InitWanted, ValueName
 from swift_diloco.core.layout.fragments import fragment_elements
 from syncer.brain.memory.history import Values
-from syncer.brain.memory.phase import PROVIDER
+from syncer.brain.memory.phase import PROVIDER, Phase
 from syncer.brain.memory.roster import Member
 from syncer.brain.memory.state import State
-from syncer.brain.rules.durability import Saving
+from syncer.brain.rules.durability import Durability
 from syncer.events import AdoptInit, AnnounceAll, DropUpload, OpenUpload
 
 F32_BYTES = 4
@@ -22,24 +22,25 @@ F32_BYTES = 4
 class InitialCut:
     """Asks for the initial values and adopts them."""
 
-    def __init__(self, state: State, saving: Saving) -> None:
+    def __init__(self, state: State, durability: Durability) -> None:
         self._state = state
-        self._saving = saving
+        self._durability = durability
         self._arriving: dict[str, bool] = {}
         """Uploads of the transaction in fragment order: whether each is complete."""
         self._generation = ""
         self._asked = 0
         self._adopting = False
+        """Its uploads are whole; the server makes values of them."""
+        self._named: tuple[ValueName, ...] = ()
+        """The values it made, until the run begins with them."""
         self._run = ""
 
     def consider(self) -> None:
         """Ask if it is time to."""
         state = self._state
-        if state.values is not None or self._arriving or self._adopting or state.stopping:
+        if state.phase is not Phase.INIT or self._arriving or self._adopting:
             return
-        provider = state.roster.members.get(PROVIDER)
-        if provider is None or len(state.roster.members) < state.expected:
-            return
+        provider = state.roster.members[PROVIDER]
         self._asked += 1
         uploads = tuple(f"{provider.generation}.init-{self._asked}-{f}" for f in range(state.fragments))
         self._generation = provider.generation
@@ -49,23 +50,21 @@ class InitialCut:
         state.send(provider, InitWanted(state.session, provider.generation, uploads))
         state.log("info", f"asking {provider} for the initial values")
 
-    def completed(self, upload: str) -> bool:
-        """An upload is complete; whether it belongs to the transaction."""
-        if upload not in self._arriving:
-            return False
+    def expects(self, upload: str) -> bool:
+        """Whether an upload belongs to the transaction."""
+        return upload in self._arriving
+
+    def completed(self, upload: str) -> None:
+        """An upload of the transaction is complete."""
         self._arriving[upload] = True
         if all(self._arriving.values()):
             self._run = self._state.tokens()
-            self._state.do(AdoptInit(tuple(self._arriving), self._run, not self._saving.durable))
+            self._state.do(AdoptInit(tuple(self._arriving), self._run, not self._durability.durable))
             self._adopting, self._arriving = True, {}
-        return True
 
-    def failed(self, upload: str, reason: str) -> bool:
-        """An upload failed for good; whether it belongs to the transaction."""
-        if upload not in self._arriving:
-            return False
+    def failed(self, upload: str, reason: str) -> None:
+        """An upload of the transaction failed for good."""
         self._discard([other for other in self._arriving if other != upload], reason)
-        return True
 
     def ended(self, member: Member) -> None:
         """A generation ended; the server has dropped its unfinished uploads."""
@@ -81,14 +80,21 @@ class InitialCut:
     def adopted(self, names: tuple[ValueName, ...]) -> None:
         """The initial values are there: a run begins, as soon as the checkpoints allow it."""
         assert self._adopting and [name.fragment for name in names] == list(range(self._state.fragments))
-        self._saving.adopted(names, self._run, lambda: self._begin(names))
+        self._named = names
+        if self._durability.durable:
+            self._durability.write_initial(names, self._run)
+        self.begin()
 
-    def _begin(self, names: tuple[ValueName, ...]) -> None:
+    def begin(self) -> None:
+        """Begin the run, if there are values that may be heard of and have not been."""
         state = self._state
+        if not self._named or not self._durability.initial_is_safe:
+            return
         assert state.layout is not None and state.plan is not None
-        self._adopting = False
-        state.values, state.run = Values(names), self._run
-        if self._saving.durable:
+        state.values, state.run = Values(self._named), self._run
+        self._named, self._adopting = (), False
+        state.starting = self._durability.on_start
+        if self._durability.durable:
             state.do(AnnounceAll())
         for member in state.roster.members.values():
             member.installed = [member.clock.step] * state.fragments

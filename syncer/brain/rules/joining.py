@@ -1,6 +1,6 @@
 """How an island joins and how its generation ends: Hello, RankHello, Leave, closed links and leases.
 
-Knows nothing of rounds: it tells its owner when a generation became a member and when one ended.
+Knows nothing of rounds: it returns who became a member and whose generation has to end, and its caller acts on it.
 
 A refusal is answered with its reason and changes nothing. An island id has one generation; a second living process is
 refused by name, a restart (same run folder, or the old link is closed, or its lease is over) replaces it.
@@ -8,10 +8,9 @@ refused by name, a restart (same run folder, or the old link is closed, or its l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 from swift_diloco.core.errors import DilocoError, PeerError
-from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
     Contract,
     Hello,
@@ -25,7 +24,7 @@ from swift_diloco.core.formats.messages import (
 )
 from swift_diloco.core.layout.boxes import RANK_BOXES_MAX, box_fault, tiling_fault
 from swift_diloco.core.layout.fragments import plan_fragments
-from swift_diloco.core.layout.tensors import check_layout, first_difference
+from swift_diloco.core.layout.tensors import Layout, check_layout, first_difference
 from syncer.brain.memory.roster import ISLANDS_MAX, RANKS_MAX, TEXT_MAX, Member
 from syncer.brain.memory.state import State
 from syncer.events import AdoptLayout, ForgetGeneration, Peer, RegisterRank, Send
@@ -34,37 +33,56 @@ LEASE = "lease"
 RECONNECT = "reconnect"
 
 
+@dataclass(frozen=True)
+class Replaced:
+    """A Hello is good; these generations end before it is welcomed."""
+
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Over:
+    """A generation has to end, and why."""
+
+    member: Member
+    reason: str
+
+
 class Joining:
     """Decides who takes part."""
 
-    def __init__(self, state: State, *, joined: Callable[[Member], None], ended: Callable[[Member], None]) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._joined = joined
-        self._ended = ended
 
     # -- Hello --------------------------------------------------------------------------------------------------------
 
-    def hello(self, peer: Peer, message: Hello) -> None:
-        """Rank 0 of an island wants to join."""
+    def hello(self, peer: Peer, message: Hello) -> Replaced | None:
+        """Rank 0 of an island wants to join. None: it was answered already."""
         state = self._state
         again = state.roster.peers.get(peer)
         if again is not None and again.nonce == message.nonce and again.island == message.island:
             self._welcome(again)
-            return
-        kept_out_s = state.kept_out.get(message.island, state.now) - state.now
-        if kept_out_s > 0:
-            self._refuse(peer, message, f"an operator keeps it out for {kept_out_s:.0f} s more", retry=True)
-            return
+            return None
+        barred_s = state.barred_until.get(message.island, state.now) - state.now
+        if barred_s > 0:
+            self._refuse(peer, message, f"an operator keeps it out for {barred_s:.0f} s more", retry=True)
+            return None
         reason = self._malformed(message) or self._taken(peer, message)
-        if reason is None and message.layout is None and self._unknown_layout(message):
-            state.do(Send(peer, LayoutWanted(state.session, message.nonce)))
-            return
-        reason = reason or self._foreign_layout(message)
+        unknown = state.layout is None or state.layout.fingerprint != message.fingerprint
+        if reason is None and unknown:
+            if message.layout is None:
+                state.do(Send(peer, LayoutWanted(state.session, message.nonce)))
+                return None
+            reason = self._foreign(message, message.layout) or self._adopt(message.layout)
         if reason is not None:
             self._refuse(peer, message, reason)
-            return
-        for old in {id(m): m for m in (again, state.roster.islands.get(message.island)) if m is not None}.values():
-            self.end(old, "it joins again")
+            return None
+        present = state.roster.islands.get(message.island)
+        return Replaced(tuple(dict.fromkeys(old for old in (again, present) if old is not None)))
+
+    def welcome(self, peer: Peer, message: Hello) -> None:
+        """Begin the generation of a good Hello, when all that it replaces has ended."""
+        state = self._state
         member = state.roster.welcome(message, peer, (state.tokens(), state.tokens()), state.now)
         state.deadlines.set((LEASE, member.generation), state.now + state.settings.island_lease_s)
         if message.running and state.values is None:
@@ -73,7 +91,7 @@ class Joining:
 
     def _miss_state(self, member: Member) -> None:
         """An island has values of a run that this syncer knows nothing of."""
-        self._state.tape(tape_lines.Stateless(island=member.island))
+        self._state.tape("stateless", island=member.island)
         self._state.log(
             "error",
             f"{member} HAS TRAINED FROM A SYNCER'S VALUES, BUT THIS SYNCER HAS NO STATE: forgot --resume? Stop it and "
@@ -108,23 +126,23 @@ class Joining:
             "end that job, or give this one another island id"
         )
 
-    def _unknown_layout(self, message: Hello) -> bool:
-        """Whether the syncer has to see the layout to judge it."""
-        layout = self._state.layout
-        return layout is None or layout.fingerprint != message.fingerprint
-
-    def _foreign_layout(self, message: Hello) -> str | None:
-        """Why the island's model cannot take part. The first good layout is adopted."""
-        state, layout = self._state, message.layout
-        if layout is None or not self._unknown_layout(message):
-            return None
+    def _foreign(self, message: Hello, layout: Layout) -> str | None:
+        """Why the island's model cannot take part; None for a good one."""
         try:
             check_layout(layout)
-            if layout.fingerprint != message.fingerprint:
-                raise PeerError(f"Hello names layout {message.fingerprint} and brings {layout.fingerprint}")
-            if state.layout is not None:
-                difference = first_difference(state.layout, layout)
-                return f"island {message.island} trains another model: {difference}; all must train the same one"
+        except PeerError as error:
+            return str(error)
+        if layout.fingerprint != message.fingerprint:
+            return f"Hello names layout {message.fingerprint} and brings {layout.fingerprint}"
+        if self._state.layout is None:
+            return None
+        difference = first_difference(self._state.layout, layout)
+        return f"island {message.island} trains another model: {difference}; all must train the same one"
+
+    def _adopt(self, layout: Layout) -> str | None:
+        """The first good layout becomes the run's. Why it cannot, if the settings do not go with it."""
+        state = self._state
+        try:
             plan = plan_fragments(layout, state.settings.fragments, state.settings.fragmenting)
         except DilocoError as error:
             return str(error)
@@ -135,7 +153,7 @@ class Joining:
     def _refuse(self, peer: Peer, message: Hello, reason: str, *, retry: bool = False) -> None:
         state = self._state
         state.do(Send(peer, Refused(state.session, message.nonce[:TEXT_MAX], reason, retry)))
-        state.tape(tape_lines.Refused(island=message.island, push=None, fragment=None, reason=reason))
+        state.tape("refused", island=message.island, push=None, fragment=None, reason=reason)
         state.log("warning", f"refused island {message.island}: {reason}")
 
     def _welcome(self, member: Member) -> None:
@@ -172,18 +190,18 @@ class Joining:
 
     # -- RankHello ----------------------------------------------------------------------------------------------------
 
-    def rank_hello(self, peer: Peer, message: RankHello) -> None:
-        """An owner rank introduces its link and its boxes."""
+    def rank_hello(self, peer: Peer, message: RankHello) -> Member | Over | None:
+        """An owner rank introduces its link and its boxes. Returns who is a member by it, or can never be one."""
         state = self._state
         member = state.roster.generations.get(message.generation)
         if message.session != state.session or member is None:
             reason = f"generation {message.generation[:TEXT_MAX]} is not known (any more); the island must join again"
             state.do(Send(peer, Refused(state.session, "", reason, retry=True)))
-            return
+            return None
         if (why := self._rank_fault(peer, member, message)) is not None:
             state.do(Send(peer, Refused(state.session, "", why)))
             state.log("warning", f"refused rank {message.rank} of island {member.island}: {why}")
-            return
+            return None
         known = member.joined
         state.roster.bind_rank(member, message.rank, peer, message.boxes)
         fault = None
@@ -191,12 +209,10 @@ class Joining:
             assert state.layout is not None
             fault = tiling_fault(state.layout, [box for boxes in member.boxes.values() for box in boxes])
         if fault is not None:
-            self._refuse_tiling(member, fault)
-            return
+            return self._refuse_tiling(member, fault)
         state.do(RegisterRank(member.generation, member.island, message.rank, peer, message.boxes))
         state.do(Send(peer, RankWelcome(state.session, member.generation, message.rank, self._values())))
-        if not known and len(member.boxes) == member.ranks:
-            self._admit(member)
+        return self._admit(member) if not known and len(member.boxes) == member.ranks else None
 
     def _rank_fault(self, peer: Peer, member: Member, message: RankHello) -> str | None:
         """What is wrong with a RankHello of a known generation."""
@@ -216,37 +232,35 @@ class Joining:
             return f"rank {message.rank} announces {len(message.boxes)} boxes; at most {RANK_BOXES_MAX} are allowed"
         return None if member.joined else first_box_fault(self._state, message)
 
-    def _refuse_tiling(self, member: Member, fault: str) -> None:
+    def _refuse_tiling(self, member: Member, fault: str) -> Over:
         state = self._state
         reason = f"the pieces of island {member.island}'s ranks do not make up the model: {fault}"
         state.send(member, Refused(state.session, member.nonce, reason))
-        state.tape(tape_lines.Refused(island=member.island, push=None, fragment=None, reason=reason))
-        self.end(member, reason)
+        state.tape("refused", island=member.island, push=None, fragment=None, reason=reason)
+        return Over(member, reason)
 
-    def _admit(self, member: Member) -> None:
+    def _admit(self, member: Member) -> Member:
         """Every owner rank is there and together they hold the model once."""
         state = self._state
         state.roster.admit(member, state.fragments)
         state.send(member, Joined(state.session, member.generation))
-        state.tape(
-            tape_lines.Joined(island=member.island, generation=member.generation, step=member.clock.step, reason="")
-        )
+        state.tape("joined", island=member.island, generation=member.generation, step=member.clock.step, reason="")
         state.log("info", f"{member} joined with {member.ranks} ranks; {len(state.roster.members)} members")
-        self._joined(member)
+        return member
 
     # -- The end of a generation --------------------------------------------------------------------------------------
 
-    def end(self, member: Member, reason: str) -> None:
-        """A generation is over, for whatever reason."""
+    def end(self, member: Member, reason: str) -> bool:
+        """A generation is over, for whatever reason. Whether it was a member."""
         state = self._state
         state.roster.end(member)
         state.deadlines.clear((LEASE, member.generation))
         state.deadlines.clear((RECONNECT, member.generation))
         state.do(ForgetGeneration(member.generation, reason))
         if member.joined:
-            state.tape(tape_lines.Left(island=member.island, generation=member.generation, reason=reason))
+            state.tape("left", island=member.island, generation=member.generation, reason=reason)
             state.log("info", f"{member} left: {reason}; {len(state.roster.members)} members")
-            self._ended(member)
+        return member.joined
 
     def heard(self, member: Member) -> None:
         """A message of a generation came: its lease begins anew."""
@@ -254,28 +268,26 @@ class Joining:
         member.heard_at = state.now
         state.deadlines.set((LEASE, member.generation), state.now + state.settings.island_lease_s)
 
-    def peer_gone(self, peer: Peer) -> None:
+    def peer_gone(self, peer: Peer) -> Over | None:
         """A connection is closed. A member has a moment to come back before the rounds go on without it."""
         state = self._state
         state.roster.unbind_rank(peer)
         member = state.roster.peers.get(peer)
         if member is None or not member.linked:
-            return
+            return None
         member.linked = False
-        if member.joined:
-            state.deadlines.set((RECONNECT, member.generation), state.now + state.settings.reconnect_grace_s)
-        else:
-            self.end(member, "its control link closed before it had joined")
+        if not member.joined:
+            return Over(member, "its control link closed before it had joined")
+        state.deadlines.set((RECONNECT, member.generation), state.now + state.settings.reconnect_grace_s)
+        return None
 
-    def time_out(self, kind: str, generation: str) -> None:
+    def time_out(self, kind: str, generation: str) -> Over | None:
         """A lease or the time to reconnect is over."""
         member = self._state.roster.generations.get(generation)
         if member is None:
-            return
-        if kind == LEASE:
-            self.end(member, f"nothing was heard for {self._state.settings.island_lease_s:g} s")
-        else:
-            self.end(member, "its control link closed")
+            return None
+        silent = f"nothing was heard for {self._state.settings.island_lease_s:g} s"
+        return Over(member, silent if kind == LEASE else "its control link closed")
 
 
 def first_box_fault(state: State, message: RankHello) -> str | None:

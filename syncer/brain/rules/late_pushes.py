@@ -19,12 +19,12 @@ from swift_diloco.core.formats.messages import Outcome, PushAnswer, PushOffer
 from swift_diloco.core.layout.fragments import fragment_elements
 from syncer.brain.memory.history import Standing
 from syncer.brain.memory.roster import Member
-from syncer.brain.memory.round import Answer, Late, Round, Stage
+from syncer.brain.memory.round import Answer, Late, Round
 from syncer.brain.memory.state import State, drop_answer
 from syncer.events import OpenUpload
 
 
-class Carrying:
+class LatePushes:
     """Keeps late pushes."""
 
     def __init__(self, state: State) -> None:
@@ -32,28 +32,16 @@ class Carrying:
 
     # -- They miss their round ----------------------------------------------------------------------------------------
 
-    def missed(self, closed: Round, answer: Answer) -> bool:
-        """A push is not complete while its round closes; whether it may go on."""
-        state = self._state
-        if not state.settings.late_carry or state.final or self._has(answer.island, closed.fragment):
-            return False
-        if not self._fits(closed.fragment):
-            return False
-        del state.uploads[answer.push]
-        answer.carried = True
-        state.late[answer.push] = Late(answer, closed.fragment, closed.t)
-        return True
+    def may_go_on(self, closed: Round, answer: Answer) -> bool:
+        """Whether a push that is not complete while its round closes can be taken for the next one."""
+        state, fragment = self._state, closed.fragment
+        carries = state.settings.late_carry and state.phase.carries
+        return carries and not self._has(answer.island, fragment) and self._has_room(fragment)
 
-    def takes(self, offer: PushOffer, gathered: Round | None) -> bool:
-        """Whether an offer is one for a round that is over, and may be carried."""
-        state, fragment = self._state, offer.anchor.fragment
-        if not state.settings.late_carry or offer.steps == 0 or state.final or state.stopping or state.values is None:
-            return False
-        if not 0 <= fragment < state.fragments or (offer.t - 1) % state.fragments != fragment:
-            return False
-        if gathered is None:
-            return 0 < offer.t <= state.committed
-        return gathered.stage is not Stage.GATHERING and gathered.attempt == offer.attempt
+    def go_on(self, closed: Round, answer: Answer) -> None:
+        """A push whose round closes before it is complete goes on towards the next one."""
+        del self._state.uploads[answer.push]
+        self._expect(answer, closed.t)
 
     def refusal(self, member: Member, offer: PushOffer) -> str | None:
         """Why a late offer is not taken; None for a good one."""
@@ -66,16 +54,22 @@ class Carrying:
         if (reason := self._too_old(offer.t, offer)) is not None:
             return reason
         most = self._state.settings.carried_bytes_max
-        return None if self._fits(fragment) else f"late pushes take carried_bytes_max = {most} bytes already"
+        return None if self._has_room(fragment) else f"late pushes take carried_bytes_max = {most} bytes already"
 
     def admit(self, offer: PushOffer, answer: Answer) -> None:
-        """Take a late offer; its upload begins."""
+        """Take a late offer that was found good; its upload begins."""
         state = self._state
-        answer.carried = True
         state.held.gather(answer.island, answer.anchor, answer.capture_step)
-        state.late[answer.push] = Late(answer, offer.anchor.fragment, offer.t)
+        self._expect(answer, offer.t)
         encoding = state.settings.delta_encoding
         state.do(OpenUpload(answer.push, answer.generation, offer.anchor.fragment, encoding))
+
+    def _expect(self, answer: Answer, t: int) -> None:
+        """A late push is on its way; the oldest make room for it."""
+        fragment = answer.anchor.fragment
+        self._make_room(self._state.settings.carried_bytes_max - self._size(fragment))
+        answer.carried = True
+        self._state.late[answer.push] = Late(answer, fragment, t)
 
     def _has(self, island: int, fragment: int) -> bool:
         if (island, fragment) in self._state.carried:
@@ -96,31 +90,25 @@ class Carrying:
 
     # -- They arrive --------------------------------------------------------------------------------------------------
 
-    def completed(self, upload: str, payload_bytes: int) -> bool:
-        """A late push is complete: it is carried. Whether the upload was one."""
+    def completed(self, upload: str, payload_bytes: int) -> None:
+        """A late push is complete: it is carried, unless it has become too old."""
         state = self._state
-        late = state.late.pop(upload, None)
-        if late is None:
-            return False
+        late = state.late.pop(upload)
         answer = late.answer
         answer.complete, answer.payload_bytes = True, payload_bytes
         if (reason := self._too_old(late.t, answer)) is not None:
             drop_answer(state, late, answer, reason)
-            return True
+            return
         state.carried[answer.island, late.fragment] = late
         message = PushAnswer(state.session, answer.generation, answer.push, Outcome.CARRIED)
         state.send_to(answer.island, answer.generation, message)
         state.tape(tape_lines.Carried(island=answer.island, push=answer.push, t=late.t, fragment=late.fragment))
         self._make_room(state.settings.carried_bytes_max)
-        return True
 
-    def failed(self, upload: str, reason: str) -> bool:
-        """A late push will not come. Whether the upload was one."""
-        late = self._state.late.pop(upload, None)
-        if late is None:
-            return False
+    def failed(self, upload: str, reason: str) -> None:
+        """A late push will not come."""
+        late = self._state.late.pop(upload)
         drop_answer(self._state, late, late.answer, reason, freed=True)
-        return True
 
     def ended(self, member: Member) -> None:
         """A generation ended: its late pushes that are not complete are gone with it."""
@@ -129,16 +117,20 @@ class Carrying:
                 del self._state.late[push]
                 drop_answer(self._state, late, late.answer, "its generation ended before it was complete", freed=True)
 
-    def _fits(self, fragment: int) -> bool:
-        """Whether there is room for one more, once the oldest have made some."""
-        room = self._state.settings.carried_bytes_max - self._size(fragment)
-        self._make_room(room)
-        return self._held() <= room
+    def _has_room(self, fragment: int) -> bool:
+        """Whether one more would find room, were all dropped that may be. Drops nothing."""
+        stays = self._held() - sum(late.answer.payload_bytes for late in self._droppable().values())
+        return stays + self._size(fragment) <= self._state.settings.carried_bytes_max
 
     def _held(self) -> int:
         """Bytes of what is carried and of what will be."""
         carried = sum(late.answer.payload_bytes for late in self._state.carried.values())
         return carried + sum(self._size(late.fragment) for late in self._state.late.values())
+
+    def _droppable(self) -> dict[tuple[int, int], Late]:
+        """What is carried and not being merged (that is free again soon), the oldest first."""
+        merging = {answer.push for each in self._state.rounds.values() for answer in each.merging}
+        return {key: late for key, late in self._state.carried.items() if late.answer.push not in merging}
 
     def _size(self, fragment: int) -> int:
         """Bytes of a push."""
@@ -148,22 +140,22 @@ class Carrying:
         return encoded_bytes(elements, Encoding(state.settings.delta_encoding))
 
     def _make_room(self, most: int) -> None:
-        """Drop the oldest beyond `most` bytes. What is being merged is free again soon."""
-        state = self._state
-        merging = {answer.push for each in state.rounds.values() for answer in each.merging}
-        for key, late in list(state.carried.items()):
+        """Drop the oldest beyond `most` bytes."""
+        bound = self._state.settings.carried_bytes_max
+        for key in self._droppable():
             if self._held() <= most:
                 return
-            if late.answer.push not in merging:
-                bound = state.settings.carried_bytes_max
-                self._drop(key, f"late pushes take more than carried_bytes_max = {bound} bytes, and it is the oldest")
+            self._drop(key, f"late pushes take more than carried_bytes_max = {bound} bytes, and it is the oldest")
 
     # -- They are merged ----------------------------------------------------------------------------------------------
 
-    def ride_along(self, closing: Round) -> list[Answer]:
-        """The carried pushes that are merged with a closing round. They stay carried until its commit."""
+    def contribute(self, closing: Round) -> list[Answer]:
+        """The carried pushes that are merged with a closing round; those that can be no more are dropped.
+
+        They stay carried until the commit.
+        """
         state, settings = self._state, self._state.settings
-        riders = []
+        contributions = []
         for key, late in list(state.carried.items()):
             if late.fragment != closing.fragment:
                 continue
@@ -174,16 +166,16 @@ class Carrying:
             lag = state.values.lag(late.answer.anchor)
             weight = late.answer.weight * settings.late_discount**lag
             if weight > 0:
-                riders.append(replace(late.answer, lag=lag, weight=weight))
+                contributions.append(replace(late.answer, lag=lag, weight=weight))
             else:
                 self._drop(key, f"with {lag} versions of lag its weight is 0")
-        return riders
+        return contributions
 
     def merged(self, fragment: int, answer: Answer) -> None:
         """A carried push is in a value, or was dropped with its round."""
         del self._state.carried[answer.island, fragment]
 
-    def give_up(self, reason: str) -> None:
+    def drop_all(self, reason: str) -> None:
         """No round will come any more."""
         for key in list(self._state.carried):
             self._drop(key, reason)

@@ -1,7 +1,7 @@
 """An operator's orders: relayed to islands, or about the syncer itself.
 
-Whoever asks has been found to be an operator already (`gate`). Pure, as the rest of the coordinator: an order is done
-when this module returns, or refused with the reason.
+Whoever asks has been found to be an operator already (`links.refusals`). An order is done when this module returns, or
+refused with the reason; what else has to follow from it is returned, and the caller acts on it.
 
 Invariant: settings change only by name, within the bounds that hold at the start, and are remembered in
 `State.overrides`, so that a restarted syncer has them too.
@@ -9,16 +9,17 @@ Invariant: settings change only by name, within the bounds that hold at the star
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import Command, Order, Unknown
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
 from swift_diloco.core.settings.schema import read_value, refuse_unknown
 from syncer.brain.memory.overrides import CHANGEABLE, apply_overrides
 from syncer.brain.memory.roster import TEXT_MAX, Member
 from syncer.brain.memory.state import State
+from syncer.brain.rules.joining import Over
 from syncer.events import Peer, Send
 
 KICKED_S = 60.0
@@ -38,39 +39,45 @@ class Refusal(Exception):
     """An order that is not followed, and why."""
 
 
-class Admin:
-    """`changed` is called after settings changed, `kick` ends an island's membership, `stop` begins
-    the graceful stop."""
+class Then(Enum):
+    """What follows from an order, beside what was done."""
 
-    def __init__(
-        self,
-        state: State,
-        *,
-        changed: Callable[[], None],
-        kick: Callable[[Member, str], None],
-        stop: Callable[[], None],
-    ) -> None:
+    NOTHING = "nothing"
+    EXAMINE = "examine"
+    """Settings changed: parked and open rounds are examined at once."""
+    STOP = "stop"
+    """The graceful stop begins."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """An order was followed: what was done, in words, and what follows: something, or that a member has to go."""
+
+    text: str
+    then: Then | Over = Then.NOTHING
+
+
+class Orders:
+    """Follows orders."""
+
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._changed = changed
-        self._kick_member = kick
-        self._stop = stop
 
-    def handle(self, peer: Peer, request: AdminRequest) -> None:
+    def handle(self, peer: Peer, request: AdminRequest) -> Then | Over:
         """Follow an order and answer it."""
         state = self._state
         try:
-            done, text = True, self._follow(request)
+            followed, done = True, self._follow(request)
         except (Refusal, UserError) as error:
-            done, text = False, str(error)
+            followed, done = False, Done(str(error))
         what, reason = request.command.value, request.reason[:TEXT_MAX]
-        state.tape(tape_lines.Admin(command=what, island=request.island, done=done, text=text, reason=reason))
-        state.log("warning", f"an operator says {what}{f' ({reason})' if reason else ''}: {text}")
-        state.do(Send(peer, AdminReply(state.session, request.nonce[:TEXT_MAX], done, text)))
-        if done and request.command is AdminCommand.STOP:
-            self._stop()
+        state.tape("admin", command=what, island=request.island, done=followed, text=done.text, reason=reason)
+        state.log("warning", f"an operator says {what}{f' ({reason})' if reason else ''}: {done.text}")
+        state.do(Send(peer, AdminReply(state.session, request.nonce[:TEXT_MAX], followed, done.text)))
+        return done.then
 
-    def _follow(self, request: AdminRequest) -> str:
-        """Do it; what was done, in words."""
+    def _follow(self, request: AdminRequest) -> Done:
+        """Do it."""
         command = request.command
         if command in ORDERS:
             return self._relay(ORDERS[command], request)
@@ -81,10 +88,10 @@ class Admin:
         if command is AdminCommand.CHECKPOINT:
             return self._checkpoint()
         if command is AdminCommand.STOP:
-            return "the syncer stops: open rounds get their time"
+            return Done("the syncer stops: open rounds get their time", Then.STOP)
         raise Refusal(f"{command.value} is not the coordinator's to answer")
 
-    def _relay(self, order: Order, request: AdminRequest) -> str:
+    def _relay(self, order: Order, request: AdminRequest) -> Done:
         """Send an order to one or all islands."""
         state = self._state
         members = [self._member(request.island)] if request.island is not None else state.roster.ordered()
@@ -96,9 +103,9 @@ class Admin:
             state.send(member, Command(state.session, member.generation, order, reason))
         missed = [member.island for member in members if not member.linked]
         text = f"{order.value} was sent to {_islands([member.island for member in reached])}"
-        return text + (f"; not to {_islands(missed)}, whose link is down" if missed else "")
+        return Done(text + (f"; not to {_islands(missed)}, whose link is down" if missed else ""))
 
-    def _set(self, changes: tuple[tuple[str, str], ...]) -> str:
+    def _set(self, changes: tuple[tuple[str, str], ...]) -> Done:
         if not 0 < len(changes) <= CHANGES_MAX:
             raise Refusal(f"{len(changes)} changes; expected 1 to {CHANGES_MAX}, such as min_islands=2")
         wanted: dict[str, int] = {}
@@ -110,28 +117,29 @@ class Admin:
             wanted[name] = value
         before = {name: getattr(self._state.settings, name) for name in wanted}
         apply_overrides(self._state, wanted)
-        self._changed()
-        return ", ".join(f"{name} is {value} (was {before[name]})" for name, value in wanted.items())
+        self._state.checkpoint_wanted = bool(self._state.settings.checkpoint_path)  # It outlives a crash.
+        text = ", ".join(f"{name} is {value} (was {before[name]})" for name, value in wanted.items())
+        return Done(text, Then.EXAMINE)
 
-    def _kick(self, request: AdminRequest) -> str:
+    def _kick(self, request: AdminRequest) -> Done:
         state = self._state
         if request.island is None:
             raise Refusal("which island? give --island N")
         member = self._member(request.island)
-        state.kept_out[member.island] = state.now + KICKED_S
+        state.barred_until[member.island] = state.now + KICKED_S
         reason = f"an operator ended its membership{f': {request.reason[:TEXT_MAX]}' if request.reason else ''}"
         state.send(member, Unknown(state.session, member.generation, reason))
-        self._kick_member(member, reason)
-        return f"{member} is no member any more and is not taken again for {KICKED_S:g} s"
+        text = f"{member} is no member any more and is not taken again for {KICKED_S:g} s"
+        return Done(text, Over(member, reason))
 
-    def _checkpoint(self) -> str:
+    def _checkpoint(self) -> Done:
         state = self._state
         if not state.settings.checkpoint_path:
             raise Refusal("the syncer was started without --checkpoint-path")
         if state.values is None:
             raise Refusal("there are no values yet")
         state.checkpoint_wanted = True
-        return "a checkpoint is being written"
+        return Done("a checkpoint is being written")
 
     def _member(self, island: int) -> Member:
         member = self._state.roster.members.get(island)

@@ -11,7 +11,7 @@ another only as `phase.FOLLOWS` allows, and after `Exit` nothing is handled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import (
@@ -25,9 +25,7 @@ from swift_diloco.core.formats.messages import (
     Leave,
     PushOffer,
     RankHello,
-    Refused,
     Saved,
-    Unknown,
 )
 from swift_diloco.core.formats.operator_messages import AdminRequest
 from swift_diloco.core.layout.fragments import FragmentPlan
@@ -37,21 +35,21 @@ from syncer.brain.memory import phase
 from syncer.brain.memory.deadlines import Key
 from syncer.brain.memory.overrides import CHANGEABLE
 from syncer.brain.memory.phase import Phase
-from syncer.brain.memory.roster import TEXT_MAX, Member, Presence
+from syncer.brain.memory.roster import LEASE, TEXT_MAX, Member, Presence
 from syncer.brain.memory.snapshot import restore
-from syncer.brain.memory.state import State
+from syncer.brain.memory.state import ROUND, State
 from syncer.brain.rules.admission import Admission, Declined, InTime, Missed
 from syncer.brain.rules.closing import Closing
 from syncer.brain.rules.durability import CHECKPOINT, Durability
 from syncer.brain.rules.finish import AWAIT, LINGER, RETURN, Finish
-from syncer.brain.rules.gathering import LAUNCH, ROUND, Closed, Gathering
+from syncer.brain.rules.gathering import LAUNCH, Closed, Gathering
 from syncer.brain.rules.halt import STOP, Halt
 from syncer.brain.rules.initial_cut import InitialCut
-from syncer.brain.rules.joining import LEASE, RECONNECT, Joining, Over
+from syncer.brain.rules.joining import RECONNECT, Joining, Over
 from syncer.brain.rules.late_pushes import LatePushes
 from syncer.brain.rules.orders import Orders, Then
 from syncer.brain.rules.pause import Pause
-from syncer.brain.rules.speaking import MemberMessage, out_of_turn, speaker
+from syncer.brain.rules.speaking import MemberMessage, Speaking
 from syncer.brain.status import status_of, waiting_for
 from syncer.events import (
     CheckpointFailed,
@@ -64,7 +62,6 @@ from syncer.events import (
     Peer,
     PeerGone,
     Received,
-    Send,
     StopRequested,
     TimePassed,
     UploadCompleted,
@@ -79,6 +76,7 @@ class Coordinator:
     def __init__(self, settings: SyncerSettings, *, session: str, tokens: Callable[[], str]) -> None:
         self._state = state = State(settings, session, tokens)
         state.started_with = {name: getattr(settings, name) for name in CHANGEABLE}
+        self._speaking = Speaking(state)
         self._joining = Joining(state)
         self._pause = Pause(state)
         self._durability = Durability(state)
@@ -86,7 +84,7 @@ class Coordinator:
         self._gathering = Gathering(state)
         self._late = LatePushes(state)
         self._admission = Admission(state, self._late)
-        self._closing = Closing(state, self._late)
+        self._closing = Closing(state, self._late, self._durability)
         self._finish = Finish(state, self._durability, self._late)
         self._halt = Halt(state, self._closing, self._durability)
         self._orders = Orders(state)
@@ -157,7 +155,6 @@ class Coordinator:
                 self._transferred(event)
             case MergeFinished():
                 self._closing.merged(event)
-                self._commit()
             case FragmentWritten() | CheckpointWritten() | CheckpointFailed():
                 self._wrote(event)
             case InitAdopted(values):
@@ -204,7 +201,7 @@ class Coordinator:
                 self._pause.consider()
             case CheckpointFailed():
                 self._durability.failed(event)
-        self._commit()
+        self._closing.commit_ready()
 
     # -- Messages -----------------------------------------------------------------------------------------------------
 
@@ -244,22 +241,12 @@ class Coordinator:
 
     def _listen(self, peer: Peer, message: MemberMessage) -> None:
         """A message that names a generation."""
-        state = self._state
-        member = speaker(state, peer, message)
-        if not isinstance(member, Member):
-            state.do(Send(peer, Unknown(state.session, message.generation[:TEXT_MAX], member)))
-            return
-        self._joining.heard(member)
-        fault = out_of_turn(state, member, message)
-        if fault is None:
+        member = self._speaking.heard(peer, message)
+        if member is not None:
             self._hear(member, message)
-        else:
-            state.log("warning", f"{fault}; it was told")
-            state.send(member, Refused(state.session, "", fault, retry=True))
 
     def _hear(self, member: Member, message: MemberMessage) -> None:
         """A message that fits its sender's state and the run's."""
-        state = self._state
         match message:
             case Heartbeat(step=step):
                 self._advance(member, step)
@@ -270,7 +257,7 @@ class Coordinator:
             case Done(step=step):
                 self._done(member, step)
             case CutInstalled():
-                state.log("info", f"{member} installed the final cut")
+                self._state.log("info", f"{member} installed the final cut")
             case Saved():
                 self._finish.saved(member)
             case Leave(reason=reason):
@@ -308,29 +295,16 @@ class Coordinator:
         judged = self._admission.judge(member, offer)
         match judged:
             case InTime(gathered, answer):
-                self._admission.accept(offer, answer)
                 self._follow(self._gathering.admit(gathered, answer))
             case Missed(answer):
-                self._admission.accept(offer, answer)
                 self._late.admit(offer, answer)
             case Declined():
                 self._admission.decline(member, offer, judged)
 
-    def _follow(self, closed: Iterable[Closed]) -> None:
+    def _follow(self, closed: list[Closed]) -> None:
         """Rounds gather no more: they are merged, and committed in their turn."""
-        for each in closed:
-            self._closing.close(each.gathered, each.reason)
-        self._commit()
-
-    def _commit(self) -> None:
-        """Commit what is ready, in order, as far as checkpoints allow."""
-        while (ready := self._state.ready) is not None:
-            if self._durability.blocks(ready):
-                if self._durability.durable:
-                    self._closing.tape_ahead(ready)
-                self._durability.hasten(ready)
-                return
-            self._closing.commit(ready)
+        if closed:
+            self._closing.close(closed)
 
     # -- Members come and go ------------------------------------------------------------------------------------------
 
@@ -375,10 +349,8 @@ class Coordinator:
             self._finish.time_out()
         elif key == STOP:
             self._halt.time_out()
-            self._commit()
         elif key == CHECKPOINT:
             self._durability.time_out()
-            self._commit()
         else:
             assert key == LAUNCH, f"nobody waits for {key}"
 
@@ -388,7 +360,7 @@ class Coordinator:
         self._initial.consider()
         self._finish.consider()
         self._halt.abandon_hopeless()
-        self._commit()
+        self._closing.commit_ready()
         self._halt.consider()
         if state.exited:
             return

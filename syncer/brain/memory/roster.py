@@ -23,6 +23,9 @@ ISLANDS_MAX = 1024
 RANKS_MAX = 65_536
 """Most owner ranks of one island; an island of more would need more file descriptors than a process may have."""
 
+LEASE = "lease"
+"""Kind of the deadline at which membership without a sign of life is over."""
+
 TEXT_MAX = 256
 """Longest host name, nonce, instance token or push id (characters)."""
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from swift_diloco.core.formats import tape_lines
-from swift_diloco.core.formats.messages import Dropped, SyncerMessage, ValueName
-from swift_diloco.core.formats.tape_lines import TapeLine
+from swift_diloco.core.formats.messages import Dropped, PullClosed, SyncerMessage, ValueName
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
@@ -25,6 +23,9 @@ from syncer.brain.memory.phase import PROVIDER, Phase
 from syncer.brain.memory.roster import Member, Roster
 from syncer.brain.memory.round import Answer, Late, Round, Stage
 from syncer.events import DropUpload, Effect, Log, Send, WriteTape
+
+ROUND = "round"
+"""Kind of the deadline at which a round is decided about again."""
 
 
 @dataclass(eq=False)
@@ -154,9 +155,9 @@ class State:
         """Want an effect."""
         self.effects.append(effect)
 
-    def tape(self, line: TapeLine) -> None:
+    def tape(self, event: str, **fields: object) -> None:
         """Want a line on the event tape."""
-        self.effects.append(WriteTape(line))
+        self.effects.append(WriteTape(event, fields))
 
     def log(self, level: str, text: str) -> None:
         """Want people told."""
@@ -192,6 +193,31 @@ def drop_answer(state: State, missed: Round | Late, answer: Answer, reason: str,
         # The island may have joined again since: its present generation was told at Welcome that the anchor is held.
         anchor = None if answer.empty else answer.anchor
         state.send(member, Dropped(state.session, member.generation, answer.push, reason, anchor))
+    state.tape("dropped", island=answer.island, push=answer.push, t=missed.t, fragment=missed.fragment, reason=reason)
+
+
+def close_pulls(state: State, gathered: Round) -> None:
+    """Tell those who have not answered that they need not any more."""
+    for island in sorted(gathered.pending):
+        if island not in gathered.answers:
+            generation = gathered.members[island]
+            state.send_to(island, generation, PullClosed(state.session, generation, gathered.t, gathered.fragment))
+
+
+def tape_push(state: State, t: int, answer: Answer) -> None:
+    """A push for outer step `t` was admitted: the tape knows of it from now on. One without steps is no work."""
+    if answer.empty:
+        return
     state.tape(
-        tape_lines.Dropped(island=answer.island, push=answer.push, t=missed.t, fragment=missed.fragment, reason=reason)
+        "pushed",
+        island=answer.island,
+        generation=answer.generation,
+        push=answer.push,
+        t=t,
+        fragment=answer.anchor.fragment,
+        base_version=answer.anchor.version,
+        base_digest=answer.anchor.digest,
+        steps=answer.steps,
+        tokens=answer.tokens,
+        capture_step=answer.capture_step,
     )

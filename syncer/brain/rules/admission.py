@@ -132,26 +132,6 @@ class Admission:
             progressed_at=state.now,
         )
 
-    # -- Acting on a judgement ----------------------------------------------------------------------------------------
-
-    def accept(self, offer: PushOffer, answer: Answer) -> None:
-        """The tape knows of a good offer from now on. One without steps is no work."""
-        if answer.empty:
-            return
-        self._state.tape(
-            "pushed",
-            island=answer.island,
-            generation=answer.generation,
-            push=answer.push,
-            t=offer.t,
-            fragment=answer.anchor.fragment,
-            base_version=answer.anchor.version,
-            base_digest=answer.anchor.digest,
-            steps=answer.steps,
-            tokens=answer.tokens,
-            capture_step=answer.capture_step,
-        )
-
     def decline(self, member: Member, offer: PushOffer, declined: Declined) -> None:
         """The island learns why its offer is not taken, and so does the tape."""
         state, reason = self._state, declined.reason

@@ -10,20 +10,28 @@ from __future__ import annotations
 
 from swift_diloco.core.formats.messages import BudgetReached, ValueName
 from syncer.brain.memory.round import Answer, Round, Stage
-from syncer.brain.memory.state import State, drop_answer
-from syncer.brain.rules.gathering import ROUND, close_pulls
+from syncer.brain.memory.state import ROUND, State, close_pulls, drop_answer
+from syncer.brain.rules.durability import Durability
+from syncer.brain.rules.gathering import Closed
 from syncer.brain.rules.late_pushes import LatePushes
 from syncer.events import Commit, DiscardMerge, Merge, MergeFinished, Merging
 
 
 class Closing:
-    """Turns closed rounds into commits. When a round that is ready may be committed is its caller's to say."""
+    """Turns closed rounds into commits."""
 
-    def __init__(self, state: State, late: LatePushes) -> None:
+    def __init__(self, state: State, late: LatePushes, durability: Durability) -> None:
         self._state = state
         self._late = late
+        self._durability = durability
 
-    def close(self, closed: Round, reason: str) -> None:
+    def close(self, rounds: list[Closed]) -> None:
+        """Merge what rounds have gathered; commit what that makes ready."""
+        for each in rounds:
+            self._fix(each.gathered, each.reason)
+        self.commit_ready()
+
+    def _fix(self, closed: Round, reason: str) -> None:
         """Fix a round's contributions and merge them."""
         state = self._state
         closed.closed_at = state.now
@@ -91,6 +99,7 @@ class Closing:
         closed.result = event
         if not event.finite:
             closed.void_reason = f"deltas of islands {list(event.offenders)} made a result that is not finite"
+        self.commit_ready()
 
     def _goes_without(self, closed: Round, offenders: tuple[int, ...]) -> bool:
         """Whether enough others are left to merge without the islands that spoilt the result."""
@@ -115,22 +124,23 @@ class Closing:
         state.log("warning", f"outer step {closed.t} is merged without islands {named}: not finite")
         self._merge(closed)
 
-    def commit(self, closed: Round) -> None:
-        """Commit the round whose turn it is."""
+    def commit_ready(self) -> None:
+        """Commit what is ready, in order, as far as checkpoints allow."""
         state = self._state
-        assert closed is state.ready, f"outer step {closed.t} is not the next one to commit"
-        del state.rounds[closed.t]
-        state.committed = closed.t
-        if closed.void_reason:
-            self._commit_void(closed)
-        else:
-            self._commit(closed)
-        if closed.t == state.settings.outer_steps_max:
-            self._tell_budget(closed.t)
-
-    def tape_ahead(self, closed: Round) -> None:
-        """The commit waits for a checkpoint that already holds it: what is in one is on the tape before."""
-        self._tape(closed, self._name(closed))
+        while (closed := state.ready) is not None:
+            if self._durability.blocks(closed):
+                if self._durability.durable:  # What a checkpoint holds is on the tape before.
+                    self._tape(closed, self._name(closed))
+                self._durability.hasten(closed)
+                return
+            del state.rounds[closed.t]
+            state.committed = closed.t
+            if closed.void_reason:
+                self._commit_void(closed)
+            else:
+                self._commit(closed)
+            if closed.t == state.settings.outer_steps_max:
+                self._tell_budget(closed.t)
 
     def _name(self, closed: Round) -> ValueName:
         assert closed.result is not None

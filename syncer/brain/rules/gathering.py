@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swift_diloco.core.formats.messages import Outcome, Pull, PullClosed, PushAnswer
+from swift_diloco.core.formats.messages import Outcome, Pull, PushAnswer
 from syncer.brain.memory.pacing import grace_s, kth_smallest, launch_gap_s, spare_s
 from syncer.brain.memory.roster import Member
 from syncer.brain.memory.round import Action, Answer, Patience, Round, Stage, judge
-from syncer.brain.memory.state import State, drop_answer
+from syncer.brain.memory.state import ROUND, State, close_pulls, drop_answer, tape_push
 from syncer.events import OpenUpload
 
-ROUND = "round"
 LAUNCH = ("launch", "")
 
 
@@ -28,14 +27,6 @@ class Closed:
 
     gathered: Round
     reason: str
-
-
-def close_pulls(state: State, gathered: Round) -> None:
-    """Tell those who have not answered that they need not any more."""
-    for island in sorted(gathered.pending):
-        if island not in gathered.answers:
-            generation = gathered.members[island]
-            state.send_to(island, generation, PullClosed(state.session, generation, gathered.t, gathered.fragment))
 
 
 class Gathering:
@@ -101,6 +92,7 @@ class Gathering:
     def admit(self, gathered: Round, answer: Answer) -> list[Closed]:
         """Take an offer that was found good as an answer of its round."""
         state = self._state
+        tape_push(state, gathered.t, answer)
         gathered.admit(answer)
         if answer.empty:
             gathered.finish(answer.island, 0)

@@ -25,11 +25,10 @@ from swift_diloco.core.formats.messages import (
 from swift_diloco.core.layout.boxes import RANK_BOXES_MAX, box_fault, tiling_fault
 from swift_diloco.core.layout.fragments import plan_fragments
 from swift_diloco.core.layout.tensors import Layout, check_layout, first_difference
-from syncer.brain.memory.roster import ISLANDS_MAX, RANKS_MAX, TEXT_MAX, Member
+from syncer.brain.memory.roster import ISLANDS_MAX, LEASE, RANKS_MAX, TEXT_MAX, Member
 from syncer.brain.memory.state import State
 from syncer.events import AdoptLayout, ForgetGeneration, Peer, RegisterRank, Send
 
-LEASE = "lease"
 RECONNECT = "reconnect"
 
 
@@ -261,12 +260,6 @@ class Joining:
             state.tape("left", island=member.island, generation=member.generation, reason=reason)
             state.log("info", f"{member} left: {reason}; {len(state.roster.members)} members")
         return member.joined
-
-    def heard(self, member: Member) -> None:
-        """A message of a generation came: its lease begins anew."""
-        state = self._state
-        member.heard_at = state.now
-        state.deadlines.set((LEASE, member.generation), state.now + state.settings.island_lease_s)
 
     def peer_gone(self, peer: Peer) -> Over | None:
         """A connection is closed. A member has a moment to come back before the rounds go on without it."""

@@ -20,7 +20,7 @@ from swift_diloco.core.layout.fragments import fragment_elements
 from syncer.brain.memory.history import Standing
 from syncer.brain.memory.roster import Member
 from syncer.brain.memory.round import Answer, Late, Round
-from syncer.brain.memory.state import State, drop_answer
+from syncer.brain.memory.state import State, drop_answer, tape_push
 from syncer.events import OpenUpload
 
 
@@ -59,6 +59,7 @@ class LatePushes:
     def admit(self, offer: PushOffer, answer: Answer) -> None:
         """Take a late offer that was found good; its upload begins."""
         state = self._state
+        tape_push(state, offer.t, answer)
         state.held.gather(answer.island, answer.anchor, answer.capture_step)
         self._expect(answer, offer.t)
         encoding = state.settings.delta_encoding

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import (
     BudgetReached,
@@ -120,9 +121,9 @@ class Coordinator:
         state.now, state.effects = now, []
         restore(state, saved, layout, plan)
         self._durability.restored(saved)
-        carried = [push.push for push in saved.carried]
-        versions = [name.version for name in saved.values]
-        state.tape("resumed", t=saved.step, run=saved.run, versions=versions, carried=carried)
+        carried = tuple(push.push for push in saved.carried)
+        versions = tuple(name.version for name in saved.values)
+        state.tape(tape_lines.Resumed(t=saved.step, run=saved.run, versions=versions, carried=carried))
         state.log("info", f"run {saved.run} goes on after outer step {saved.step}")
         self._finish.resume({island for island, _ in saved.merged})
         self._phases = (state.phase, state.phase)
@@ -284,7 +285,7 @@ class Coordinator:
     def _done(self, member: Member, step: int) -> None:
         self._advance(member, step)
         self._state.roster.finish(member, Presence.DONE)
-        self._state.tape("done", island=member.island, generation=member.generation, step=member.clock.step)
+        self._state.tape(tape_lines.Done(island=member.island, generation=member.generation, step=member.clock.step))
         self._state.log("info", f"{member} is done at step {member.clock.step}")
         self._follow(self._gathering.stepped(member))
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import Dropped, PullClosed, SyncerMessage, ValueName
+from swift_diloco.core.formats.tape_lines import TapeLine
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
@@ -155,9 +157,9 @@ class State:
         """Want an effect."""
         self.effects.append(effect)
 
-    def tape(self, event: str, **fields: object) -> None:
+    def tape(self, line: TapeLine) -> None:
         """Want a line on the event tape."""
-        self.effects.append(WriteTape(event, fields))
+        self.effects.append(WriteTape(line))
 
     def log(self, level: str, text: str) -> None:
         """Want people told."""
@@ -193,7 +195,9 @@ def drop_answer(state: State, missed: Round | Late, answer: Answer, reason: str,
         # The island may have joined again since: its present generation was told at Welcome that the anchor is held.
         anchor = None if answer.empty else answer.anchor
         state.send(member, Dropped(state.session, member.generation, answer.push, reason, anchor))
-    state.tape("dropped", island=answer.island, push=answer.push, t=missed.t, fragment=missed.fragment, reason=reason)
+    state.tape(
+        tape_lines.Dropped(island=answer.island, push=answer.push, t=missed.t, fragment=missed.fragment, reason=reason)
+    )
 
 
 def close_pulls(state: State, gathered: Round) -> None:
@@ -209,15 +213,16 @@ def tape_push(state: State, t: int, answer: Answer) -> None:
     if answer.empty:
         return
     state.tape(
-        "pushed",
-        island=answer.island,
-        generation=answer.generation,
-        push=answer.push,
-        t=t,
-        fragment=answer.anchor.fragment,
-        base_version=answer.anchor.version,
-        base_digest=answer.anchor.digest,
-        steps=answer.steps,
-        tokens=answer.tokens,
-        capture_step=answer.capture_step,
+        tape_lines.Pushed(
+            island=answer.island,
+            generation=answer.generation,
+            push=answer.push,
+            t=t,
+            fragment=answer.anchor.fragment,
+            base_version=answer.anchor.version,
+            base_digest=answer.anchor.digest,
+            steps=answer.steps,
+            tokens=answer.tokens,
+            capture_step=answer.capture_step,
+        )
     )

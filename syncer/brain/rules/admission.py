@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import Outcome, PushAnswer, PushOffer
 from syncer.brain.memory.history import Standing
 from syncer.brain.memory.pacing import weight_of
@@ -138,4 +139,6 @@ class Admission:
         answer = PushAnswer(state.session, member.generation, offer.push, Outcome.REFUSED, reason, declined.anchor_held)
         state.send(member, answer)
         fragment = offer.anchor.fragment
-        state.tape("refused", island=member.island, push=offer.push[:TEXT_MAX], fragment=fragment, reason=reason)
+        state.tape(
+            tape_lines.Refused(island=member.island, push=offer.push[:TEXT_MAX], fragment=fragment, reason=reason)
+        )

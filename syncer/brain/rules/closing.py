@@ -8,6 +8,7 @@ Invariants: a commit publishes version = t; a void commit publishes nothing and 
 
 from __future__ import annotations
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import BudgetReached, ValueName
 from syncer.brain.memory.round import Answer, Round, Stage
 from syncer.brain.memory.state import ROUND, State, close_pulls, drop_answer
@@ -186,17 +187,18 @@ class Closing:
         state, result = self._state, closed.result
         quorum_at = closed.quorum_at if closed.quorum_at is not None else closed.closed_at
         state.tape(
-            "commit",
-            t=closed.t,
-            fragment=closed.fragment,
-            version=name.version,
-            digest=name.digest,
-            void=bool(closed.void_reason),
-            contributions=[_contribution(answer) for answer in closed.merging],
-            offenders=list(result.offenders) if result is not None else [],
-            quorum_s=quorum_at - closed.launched_at,
-            round_s=state.now - closed.launched_at,
-            merge_s=result.merge_s if result is not None else 0.0,
+            tape_lines.Commit(
+                t=closed.t,
+                fragment=closed.fragment,
+                version=name.version,
+                digest=name.digest,
+                void=bool(closed.void_reason),
+                contributions=tuple(_contribution(answer) for answer in closed.merging),
+                offenders=result.offenders if result is not None else (),
+                quorum_s=quorum_at - closed.launched_at,
+                round_s=state.now - closed.launched_at,
+                merge_s=result.merge_s if result is not None else 0.0,
+            )
         )
 
     def _tell_budget(self, t: int) -> None:
@@ -206,18 +208,18 @@ class Closing:
             state.send(member, BudgetReached(state.session, member.generation, t))
 
 
-def _contribution(answer: Answer) -> dict[str, object]:
+def _contribution(answer: Answer) -> tape_lines.Contribution:
     """One contribution as the tape tells it."""
-    told: dict[str, object] = {
-        "island": answer.island,
-        "generation": answer.generation,
-        "push": answer.push,
-        "base_version": answer.anchor.version,
-        "lag": answer.lag,
-        "steps": answer.steps,
-        "tokens": answer.tokens,
-        "weight": answer.weight,
-        "bytes": answer.payload_bytes,
-        "capture_step": answer.capture_step,
-    }
-    return told | {"carried": True} if answer.carried else told
+    return tape_lines.Contribution(
+        island=answer.island,
+        generation=answer.generation,
+        push=answer.push,
+        base_version=answer.anchor.version,
+        lag=answer.lag,
+        steps=answer.steps,
+        tokens=answer.tokens,
+        weight=answer.weight,
+        bytes=answer.payload_bytes,
+        capture_step=answer.capture_step,
+        carried=answer.carried,
+    )

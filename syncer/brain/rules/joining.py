@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from swift_diloco.core.errors import DilocoError, PeerError
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
     Contract,
     Hello,
@@ -90,7 +91,7 @@ class Joining:
 
     def _miss_state(self, member: Member) -> None:
         """An island has values of a run that this syncer knows nothing of."""
-        self._state.tape("stateless", island=member.island)
+        self._state.tape(tape_lines.Stateless(island=member.island))
         self._state.log(
             "error",
             f"{member} HAS TRAINED FROM A SYNCER'S VALUES, BUT THIS SYNCER HAS NO STATE: forgot --resume? Stop it and "
@@ -152,7 +153,7 @@ class Joining:
     def _refuse(self, peer: Peer, message: Hello, reason: str, *, retry: bool = False) -> None:
         state = self._state
         state.do(Send(peer, Refused(state.session, message.nonce[:TEXT_MAX], reason, retry)))
-        state.tape("refused", island=message.island, push=None, fragment=None, reason=reason)
+        state.tape(tape_lines.Refused(island=message.island, push=None, fragment=None, reason=reason))
         state.log("warning", f"refused island {message.island}: {reason}")
 
     def _welcome(self, member: Member) -> None:
@@ -235,7 +236,7 @@ class Joining:
         state = self._state
         reason = f"the pieces of island {member.island}'s ranks do not make up the model: {fault}"
         state.send(member, Refused(state.session, member.nonce, reason))
-        state.tape("refused", island=member.island, push=None, fragment=None, reason=reason)
+        state.tape(tape_lines.Refused(island=member.island, push=None, fragment=None, reason=reason))
         return Over(member, reason)
 
     def _admit(self, member: Member) -> Member:
@@ -243,7 +244,9 @@ class Joining:
         state = self._state
         state.roster.admit(member, state.fragments)
         state.send(member, Joined(state.session, member.generation))
-        state.tape("joined", island=member.island, generation=member.generation, step=member.clock.step, reason="")
+        state.tape(
+            tape_lines.Joined(island=member.island, generation=member.generation, step=member.clock.step, reason="")
+        )
         state.log("info", f"{member} joined with {member.ranks} ranks; {len(state.roster.members)} members")
         return member
 
@@ -257,7 +260,7 @@ class Joining:
         state.deadlines.clear((RECONNECT, member.generation))
         state.do(ForgetGeneration(member.generation, reason))
         if member.joined:
-            state.tape("left", island=member.island, generation=member.generation, reason=reason)
+            state.tape(tape_lines.Left(island=member.island, generation=member.generation, reason=reason))
             state.log("info", f"{member} left: {reason}; {len(state.roster.members)} members")
         return member.joined
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import Command, Order, Unknown
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
 from swift_diloco.core.settings.schema import read_value, refuse_unknown
@@ -71,7 +72,7 @@ class Orders:
         except (Refusal, UserError) as error:
             followed, done = False, Done(str(error))
         what, reason = request.command.value, request.reason[:TEXT_MAX]
-        state.tape("admin", command=what, island=request.island, done=followed, text=done.text, reason=reason)
+        state.tape(tape_lines.Admin(command=what, island=request.island, done=followed, text=done.text, reason=reason))
         state.log("warning", f"an operator says {what}{f' ({reason})' if reason else ''}: {done.text}")
         state.do(Send(peer, AdminReply(state.session, request.nonce[:TEXT_MAX], followed, done.text)))
         return done.then

@@ -295,10 +295,10 @@ class Coordinator:
         """An island offers what it learned."""
         judged = self._admission.judge(member, offer)
         match judged:
-            case InTime(gathered, answer):
-                self._follow(self._gathering.admit(gathered, answer))
-            case Missed(answer):
-                self._late.admit(offer, answer)
+            case InTime(gathered, lag):
+                self._follow(self._gathering.admit(gathered, member, offer, lag))
+            case Missed(lag):
+                self._late.admit(member, offer, lag)
             case Declined():
                 self._admission.decline(member, offer, judged)
 

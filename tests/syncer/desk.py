@@ -23,6 +23,7 @@ from swift_diloco.core.formats.messages import (
     ValueName,
     Welcome,
 )
+from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
@@ -259,3 +260,25 @@ def bulk(island: int, life: int = 1) -> str:
 def messages(effects: list[Effect]) -> list[SyncerMessage]:
     """What is sent, in order."""
     return [effect.message for effect in effects if isinstance(effect, Send)]
+
+
+def finished(islands: int = 2, **settings: Any) -> Desk:
+    """A run whose final cut is out: every island was done at once and had learned nothing."""
+    desk = Desk(expected_islands=islands, **settings)
+    desk.ready(islands)
+    for island in range(islands):
+        desk.done(island)
+    for t in (1, 2, 3, 4):
+        for island in range(islands):
+            desk.empty(island, t)
+    assert desk.brain.status()["phase"] == "final"
+    return desk
+
+
+OPERATOR = "operator"
+
+
+def order(desk: Desk, command: AdminCommand, **fields: Any) -> list[Effect]:
+    """Give an order; its effects without the tape line."""
+    effects = desk.take(Received(OPERATOR, AdminRequest("n", "", command, **fields)))
+    return [e for e in effects if not (isinstance(e, WriteTape) and isinstance(e.line, tape_lines.Admin))]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from swift_diloco.core.formats.messages import ValueName
 
@@ -28,6 +29,19 @@ class Standing(Enum):
     """Its number is above the present one."""
     FORKED = "forked"
     """It was never published in this history."""
+
+
+class Place(NamedTuple):
+    """Where an anchor stands, and how far behind."""
+
+    standing: Standing
+    lag: int
+    """Versions of its fragment published since; 0 for an anchor that is not of this history."""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the anchor is none of this history."""
+        return self.standing in (Standing.FORKED, Standing.NEWER)
 
 
 class Values:
@@ -64,16 +78,11 @@ class Values:
         if len(order) > HISTORY_MAX:
             del order[next(iter(order))]
 
-    def standing(self, anchor: ValueName) -> Standing:
+    def place(self, anchor: ValueName) -> Place:
         """Where an anchor of a known fragment stands."""
-        present = self.present[anchor.fragment]
+        present, order = self.present[anchor.fragment], self._order[anchor.fragment]
         if anchor == present:
-            return Standing.SAME
-        if anchor in self._order[anchor.fragment]:
-            return Standing.BEHIND
-        return Standing.NEWER if anchor.version > present.version else Standing.FORKED
-
-    def lag(self, anchor: ValueName) -> int:
-        """Versions of its fragment published since an anchor of the history."""
-        order = self._order[anchor.fragment]
-        return order[self.present[anchor.fragment]] - order[anchor]
+            return Place(Standing.SAME, 0)
+        if anchor in order:
+            return Place(Standing.BEHIND, order[present] - order[anchor])
+        return Place(Standing.NEWER if anchor.version > present.version else Standing.FORKED, 0)

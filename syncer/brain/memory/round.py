@@ -139,6 +139,8 @@ class Round:
         assert answer.island in self.pending and answer.island not in self.answers
         self.answers[answer.island] = answer
         self.owing.add(answer.island)
+        if answer.empty:
+            self.finish(answer.island, 0)
 
     def finish(self, island: int, payload_bytes: int) -> Answer:
         """An answer is complete."""

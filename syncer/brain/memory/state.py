@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from swift_diloco.core.formats import tape_lines
-from swift_diloco.core.formats.messages import Dropped, PullClosed, SyncerMessage, ValueName
+from swift_diloco.core.formats.messages import SyncerMessage, ValueName
 from swift_diloco.core.formats.tape_lines import TapeLine
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import Layout
@@ -23,8 +22,8 @@ from syncer.brain.memory.history import Values
 from syncer.brain.memory.pacing import pipeline_of, quorum_of
 from syncer.brain.memory.phase import PROVIDER, Phase
 from syncer.brain.memory.roster import Member, Roster
-from syncer.brain.memory.round import Answer, Late, Round, Stage
-from syncer.events import DropUpload, Effect, Log, Send, WriteTape
+from syncer.brain.memory.round import Late, Round, Stage
+from syncer.events import Effect, Log, Send, WriteTape
 
 ROUND = "round"
 """Kind of the deadline at which a round is decided about again."""
@@ -181,48 +180,3 @@ class State:
             assert late.answer.complete and (late.answer.island, late.fragment) == (island, fragment)
         for push, late in self.late.items():
             assert late.answer.push == push and not late.answer.complete
-
-
-def drop_answer(state: State, missed: Round | Late, answer: Answer, reason: str, *, freed: bool = False) -> None:
-    """A push that was held or arriving is dropped, its anchor released. `freed`: its upload is forgotten elsewhere."""
-    state.uploads.pop(answer.push, None)
-    if not answer.empty:
-        state.held.release(answer.island, answer.anchor)
-        if not freed:
-            state.do(DropUpload(answer.push, reason))
-    member = state.roster.islands.get(answer.island)
-    if member is not None:
-        # The island may have joined again since: its present generation was told at Welcome that the anchor is held.
-        anchor = None if answer.empty else answer.anchor
-        state.send(member, Dropped(state.session, member.generation, answer.push, reason, anchor))
-    state.tape(
-        tape_lines.Dropped(island=answer.island, push=answer.push, t=missed.t, fragment=missed.fragment, reason=reason)
-    )
-
-
-def close_pulls(state: State, gathered: Round) -> None:
-    """Tell those who have not answered that they need not any more."""
-    for island in sorted(gathered.pending):
-        if island not in gathered.answers:
-            generation = gathered.members[island]
-            state.send_to(island, generation, PullClosed(state.session, generation, gathered.t, gathered.fragment))
-
-
-def tape_push(state: State, t: int, answer: Answer) -> None:
-    """A push for outer step `t` was admitted: the tape knows of it from now on. One without steps is no work."""
-    if answer.empty:
-        return
-    state.tape(
-        tape_lines.Pushed(
-            island=answer.island,
-            generation=answer.generation,
-            push=answer.push,
-            t=t,
-            fragment=answer.anchor.fragment,
-            base_version=answer.anchor.version,
-            base_digest=answer.anchor.digest,
-            steps=answer.steps,
-            tokens=answer.tokens,
-            capture_step=answer.capture_step,
-        )
-    )

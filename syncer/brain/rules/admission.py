@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import Outcome, PushAnswer, PushOffer
-from syncer.brain.memory.history import Standing
-from syncer.brain.memory.pacing import weight_of
+from syncer.brain.memory.history import Place
 from syncer.brain.memory.roster import TEXT_MAX, Member
-from syncer.brain.memory.round import Answer, Round, Stage
+from syncer.brain.memory.round import Round, Stage
 from syncer.brain.memory.state import State
 from syncer.brain.rules.late_pushes import LatePushes
 
@@ -23,17 +22,17 @@ COUNT_MAX = 2**53
 
 @dataclass(frozen=True)
 class InTime:
-    """The offer is taken as an answer of its round."""
+    """The offer is taken as an answer of its round, from an anchor so many versions behind."""
 
     gathered: Round
-    answer: Answer
+    lag: int
 
 
 @dataclass(frozen=True)
 class Missed:
     """The round is over; the offer is taken for the next one of its fragment."""
 
-    answer: Answer
+    lag: int
 
 
 @dataclass(frozen=True)
@@ -60,18 +59,22 @@ class Admission:
         gathered = state.rounds.get(offer.t)
         late = self._missed(offer, gathered)
         reason = self._malformed(member, offer)
-        if reason is None:
-            reason = self._late.refusal(member, offer) if late else self._refusal(member, offer, gathered)
+        if reason is None and not late:
+            reason = self._no_pull(member, offer, gathered)
+        if reason is not None:
+            return Declined(reason)
+        assert state.values is not None, "there are rounds, but no values"
+        place = state.values.place(offer.anchor)
+        if late:
+            reason = self._late.refusal(member, offer, place)
+        elif gathered is not None:
+            reason = self._no_answer(member, offer, gathered, place)
         if reason is not None:
             return Declined(reason)
         if offer.steps > 0 and state.held.holds(member.island, offer.anchor):
             held = f"a delta from this anchor (version {offer.anchor.version}) is held already"
             return Declined(held, anchor_held=True)
-        answer = self._answer(member, offer)
-        if late:
-            return Missed(answer)
-        assert gathered is not None
-        return InTime(gathered, answer)
+        return Missed(place.lag) if late or gathered is None else InTime(gathered, place.lag)
 
     def _missed(self, offer: PushOffer, gathered: Round | None) -> bool:
         """Whether an offer is one for a round that is over, and may be carried."""
@@ -96,42 +99,28 @@ class Admission:
             return f"{offer.steps} steps and {offer.tokens} tokens; expected 0 to {COUNT_MAX}"
         return None
 
-    def _refusal(self, member: Member, offer: PushOffer, gathered: Round | None) -> str | None:
-        """Why an offer is not taken, in the order of the admission rule (all but "anchor held", which comes last)."""
-        state = self._state
+    def _no_pull(self, member: Member, offer: PushOffer, gathered: Round | None) -> str | None:
+        """Why an offer answers no pull of an open round; None for one that does."""
         if gathered is None or gathered.fragment != offer.anchor.fragment:
             return f"outer step {offer.t} is not open for fragment {offer.anchor.fragment}"
         if gathered.stage is not Stage.GATHERING or gathered.attempt != offer.attempt:
             return f"attempt {offer.attempt} of outer step {offer.t} is over"
         if gathered.members.get(member.island) != member.generation:
             return f"island {member.island} was no member when outer step {offer.t} was launched"
-        assert state.values is not None
+        return None
+
+    def _no_answer(self, member: Member, offer: PushOffer, gathered: Round, place: Place) -> str | None:
+        """Why an offer for an open round is not taken; None for a good one."""
+        most = self._state.settings.max_base_lag
         if offer.steps > 0:
-            standing = state.values.standing(offer.anchor)
-            if standing in (Standing.FORKED, Standing.NEWER):
-                return f"the anchor (version {offer.anchor.version}) is {standing.value}; install the present one first"
-            if (lag := state.values.lag(offer.anchor)) > state.settings.max_base_lag:
-                return f"the anchor is {lag} versions behind; at most {state.settings.max_base_lag} are allowed"
+            if place.foreign:
+                where = place.standing.value
+                return f"the anchor (version {offer.anchor.version}) is {where}; install the present one first"
+            if place.lag > most:
+                return f"the anchor is {place.lag} versions behind; at most {most} are allowed"
         if member.island in gathered.answers:
             return f"outer step {offer.t} has an answer of island {member.island} already"
         return None
-
-    def _answer(self, member: Member, offer: PushOffer) -> Answer:
-        """A good offer, as a round keeps it."""
-        state = self._state
-        assert state.values is not None
-        return Answer(
-            push=offer.push,
-            island=member.island,
-            generation=member.generation,
-            anchor=offer.anchor,
-            lag=0 if offer.steps == 0 else state.values.lag(offer.anchor),
-            steps=offer.steps,
-            tokens=offer.tokens,
-            capture_step=offer.capture_step,
-            weight=weight_of(state.settings.weights, offer.steps, offer.tokens),
-            progressed_at=state.now,
-        )
 
     def decline(self, member: Member, offer: PushOffer, declined: Declined) -> None:
         """The island learns why its offer is not taken, and so does the tape."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import BudgetReached, ValueName
+from syncer.brain.memory.pushes import close_pulls, drop_answer
 from syncer.brain.memory.round import Answer, Round, Stage
-from syncer.brain.memory.state import ROUND, State, close_pulls, drop_answer
+from syncer.brain.memory.state import ROUND, State
 from syncer.brain.rules.durability import Durability
 from syncer.brain.rules.gathering import Closed
 from syncer.brain.rules.late_pushes import LatePushes

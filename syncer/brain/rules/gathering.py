@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swift_diloco.core.formats.messages import Outcome, Pull, PushAnswer
+from swift_diloco.core.formats.messages import Outcome, Pull, PushAnswer, PushOffer
 from syncer.brain.memory.pacing import grace_s, kth_smallest, launch_gap_s, spare_s
+from syncer.brain.memory.pushes import close_pulls, drop_answer, take
 from syncer.brain.memory.roster import Member
 from syncer.brain.memory.round import Action, Answer, Patience, Round, Stage, judge
-from syncer.brain.memory.state import ROUND, State, close_pulls, drop_answer, tape_push
-from syncer.events import OpenUpload
+from syncer.brain.memory.state import ROUND, State
 
 LAUNCH = ("launch", "")
 
@@ -89,19 +89,14 @@ class Gathering:
 
     # -- Answers ------------------------------------------------------------------------------------------------------
 
-    def admit(self, gathered: Round, answer: Answer) -> list[Closed]:
+    def admit(self, gathered: Round, member: Member, offer: PushOffer, lag: int) -> list[Closed]:
         """Take an offer that was found good as an answer of its round."""
-        state = self._state
-        tape_push(state, gathered.t, answer)
+        answer = take(self._state, member, offer, lag)
         gathered.admit(answer)
         if answer.empty:
-            gathered.finish(answer.island, 0)
             self._hold(answer)
         else:
-            state.held.gather(answer.island, answer.anchor, answer.capture_step)
-            state.uploads[answer.push] = (gathered, answer.island)
-            encoding = state.settings.delta_encoding
-            state.do(OpenUpload(answer.push, answer.generation, gathered.fragment, encoding))
+            self._state.uploads[answer.push] = (gathered, answer.island)
         return self.examine(gathered)
 
     def _hold(self, answer: Answer) -> None:

@@ -15,13 +15,13 @@ from dataclasses import replace
 
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.chunks import Encoding, encoded_bytes
-from swift_diloco.core.formats.messages import Outcome, PushAnswer, PushOffer
+from swift_diloco.core.formats.messages import Outcome, PushAnswer, PushOffer, ValueName
 from swift_diloco.core.layout.fragments import fragment_elements
-from syncer.brain.memory.history import Standing
+from syncer.brain.memory.history import Place
+from syncer.brain.memory.pushes import drop_answer, take
 from syncer.brain.memory.roster import Member
 from syncer.brain.memory.round import Answer, Late, Round
-from syncer.brain.memory.state import State, drop_answer, tape_push
-from syncer.events import OpenUpload
+from syncer.brain.memory.state import State
 
 
 class LatePushes:
@@ -40,10 +40,11 @@ class LatePushes:
 
     def go_on(self, closed: Round, answer: Answer) -> None:
         """A push whose round closes before it is complete goes on towards the next one."""
+        self._make_room(self._size(closed.fragment))
         del self._state.uploads[answer.push]
         self._expect(answer, closed.t)
 
-    def refusal(self, member: Member, offer: PushOffer) -> str | None:
+    def refusal(self, member: Member, offer: PushOffer, place: Place) -> str | None:
         """Why a late offer is not taken; None for a good one."""
         fragment = offer.anchor.fragment
         if self._has(member.island, fragment):
@@ -51,26 +52,20 @@ class LatePushes:
         answers = (r.answers.get(member.island) for r in self._state.rounds.values() if r.t == offer.t)
         if any(answer is not None for answer in answers):
             return f"outer step {offer.t} has an answer of island {member.island} already"
-        if (reason := self._too_old(offer.t, offer)) is not None:
+        if (reason := self._too_old(offer.t, offer.anchor, place)) is not None:
             return reason
         most = self._state.settings.carried_bytes_max
         return None if self._has_room(fragment) else f"late pushes take carried_bytes_max = {most} bytes already"
 
-    def admit(self, offer: PushOffer, answer: Answer) -> None:
-        """Take a late offer that was found good; its upload begins."""
-        state = self._state
-        tape_push(state, offer.t, answer)
-        state.held.gather(answer.island, answer.anchor, answer.capture_step)
-        self._expect(answer, offer.t)
-        encoding = state.settings.delta_encoding
-        state.do(OpenUpload(answer.push, answer.generation, offer.anchor.fragment, encoding))
+    def admit(self, member: Member, offer: PushOffer, lag: int) -> None:
+        """Take a late offer that was found good; its upload begins when the oldest have made room for it."""
+        self._make_room(self._size(offer.anchor.fragment))
+        self._expect(take(self._state, member, offer, lag), offer.t)
 
     def _expect(self, answer: Answer, t: int) -> None:
-        """A late push is on its way; the oldest make room for it."""
-        fragment = answer.anchor.fragment
-        self._make_room(self._state.settings.carried_bytes_max - self._size(fragment))
+        """A late push is on its way."""
         answer.carried = True
-        self._state.late[answer.push] = Late(answer, fragment, t)
+        self._state.late[answer.push] = Late(answer, answer.anchor.fragment, t)
 
     def _has(self, island: int, fragment: int) -> bool:
         if (island, fragment) in self._state.carried:
@@ -78,16 +73,17 @@ class LatePushes:
         late = self._state.late.values()
         return any(each.answer.island == island and each.fragment == fragment for each in late)
 
-    def _too_old(self, t: int, push: PushOffer | Answer) -> str | None:
-        """Why a push that missed outer step `t` can be merged no more."""
-        values, settings = self._state.values, self._state.settings
-        assert values is not None
-        standing = values.standing(push.anchor)
-        if standing in (Standing.FORKED, Standing.NEWER):
-            return f"outer step {t} is over, and the anchor (version {push.anchor.version}) is {standing.value}"
-        if (lag := values.lag(push.anchor)) > settings.max_base_lag + 1:
-            return f"it missed outer step {t}, and its anchor is {lag} versions behind by now"
+    def _too_old(self, t: int, anchor: ValueName, place: Place) -> str | None:
+        """Why a push from an anchor at `place` that missed outer step `t` can be merged no more."""
+        if place.foreign:
+            return f"outer step {t} is over, and the anchor (version {anchor.version}) is {place.standing.value}"
+        if place.lag > self._state.settings.max_base_lag + 1:
+            return f"it missed outer step {t}, and its anchor is {place.lag} versions behind by now"
         return None
+
+    def _place(self, anchor: ValueName) -> Place:
+        assert self._state.values is not None
+        return self._state.values.place(anchor)
 
     # -- They arrive --------------------------------------------------------------------------------------------------
 
@@ -97,14 +93,14 @@ class LatePushes:
         late = state.late.pop(upload)
         answer = late.answer
         answer.complete, answer.payload_bytes = True, payload_bytes
-        if (reason := self._too_old(late.t, answer)) is not None:
+        if (reason := self._too_old(late.t, answer.anchor, self._place(answer.anchor))) is not None:
             drop_answer(state, late, answer, reason)
             return
         state.carried[answer.island, late.fragment] = late
         message = PushAnswer(state.session, answer.generation, answer.push, Outcome.CARRIED)
         state.send_to(answer.island, answer.generation, message)
         state.tape(tape_lines.Carried(island=answer.island, push=answer.push, t=late.t, fragment=late.fragment))
-        self._make_room(state.settings.carried_bytes_max)
+        self._make_room(0)
 
     def failed(self, upload: str, reason: str) -> None:
         """A late push will not come."""
@@ -140,11 +136,11 @@ class LatePushes:
         elements = fragment_elements(state.layout, state.plan, fragment)
         return encoded_bytes(elements, Encoding(state.settings.delta_encoding))
 
-    def _make_room(self, most: int) -> None:
-        """Drop the oldest beyond `most` bytes."""
+    def _make_room(self, more: int) -> None:
+        """Drop the oldest until `more` bytes find room."""
         bound = self._state.settings.carried_bytes_max
         for key in self._droppable():
-            if self._held() <= most:
+            if self._held() + more <= bound:
                 return
             self._drop(key, f"late pushes take more than carried_bytes_max = {bound} bytes, and it is the oldest")
 
@@ -160,16 +156,15 @@ class LatePushes:
         for key, late in list(state.carried.items()):
             if late.fragment != closing.fragment:
                 continue
-            assert state.values is not None
-            if (reason := self._too_old(late.t, late.answer)) is not None:
+            place = self._place(late.answer.anchor)
+            if (reason := self._too_old(late.t, late.answer.anchor, place)) is not None:
                 self._drop(key, reason)
                 continue
-            lag = state.values.lag(late.answer.anchor)
-            weight = late.answer.weight * settings.late_discount**lag
+            weight = late.answer.weight * settings.late_discount**place.lag
             if weight > 0:
-                contributions.append(replace(late.answer, lag=lag, weight=weight))
+                contributions.append(replace(late.answer, lag=place.lag, weight=weight))
             else:
-                self._drop(key, f"with {lag} versions of lag its weight is 0")
+                self._drop(key, f"with {place.lag} versions of lag its weight is 0")
         return contributions
 
     def merged(self, fragment: int, answer: Answer) -> None:

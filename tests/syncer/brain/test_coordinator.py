@@ -4,59 +4,25 @@ from __future__ import annotations
 
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
-    Contract,
     FinalCut,
-    InitWanted,
-    Joined,
     Outcome,
     Pull,
     PushAnswer,
-    RankWelcome,
     ValueName,
-    Welcome,
 )
-from swift_diloco.core.layout.fragments import FragmentPlan
 from syncer.events import (
-    AdoptInit,
-    AdoptLayout,
     Commit,
     Exit,
     InitAdopted,
-    Log,
     Merge,
     Merging,
     OpenUpload,
     Received,
-    RegisterRank,
     Send,
     UploadCompleted,
     WriteTape,
 )
-from tests.syncer.desk import SESSION, Desk, bulk, control, initial_names, pushed
-
-
-def test_cold_start_asks_island_0_once_all_expected_are_there() -> None:
-    desk = Desk(expected_islands=2, island_lease_s=60)
-    plan = FragmentPlan(((0,), (1,)))
-    contract = Contract(sync_every_steps=1, island_lease_s=60.0)
-    assert desk.join(1) == [
-        AdoptLayout(desk.layout, plan),
-        Send(control(1), Welcome(SESSION, "k1", "nonce-1", "k2", "", contract, plan)),
-        RegisterRank("k1", 1, 0, bulk(1), desk.boxes()),
-        Send(bulk(1), RankWelcome(SESSION, "k1", 0)),
-        Send(control(1), Joined(SESSION, "k1")),
-        WriteTape(tape_lines.Joined(island=1, generation="k1", step=0, reason="")),
-    ]
-    assert desk.brain.waiting_for() == "islands to join (1 of 2 are here)"
-    assert desk.join(0)[-4:] == [
-        WriteTape(tape_lines.Joined(island=0, generation="k3", step=0, reason="")),
-        OpenUpload("k3.init-1-0", "k3", 0, "f32"),
-        OpenUpload("k3.init-1-1", "k3", 1, "f32"),
-        Send(control(0), InitWanted(SESSION, "k3", ("k3.init-1-0", "k3.init-1-1"))),
-    ]
-    assert desk.brain.waiting_for() == "the initial values of island 0"
-    assert desk.take(UploadCompleted("k3.init-1-1", 16)) == []
-    assert desk.take(UploadCompleted("k3.init-1-0", 16)) == [AdoptInit(("k3.init-1-0", "k3.init-1-1"), "k5")]
+from tests.syncer.desk import SESSION, Desk, control, initial_names, pushed
 
 
 def test_rounds_open_on_every_fragment_when_the_initial_values_are_adopted() -> None:
@@ -162,14 +128,3 @@ def test_a_run_ends_with_one_round_per_fragment_the_final_cut_and_exit() -> None
     assert desk.saved(0) == [Exit(0, "every island has saved the final cut")]
     assert desk.commits() == [(1, 0), (2, 1), (3, 0), (4, 1)]
     assert desk.beat(0, 200) == [] and desk.brain.next_wakeup is None
-
-
-def test_who_is_waited_for_is_told_once_per_change() -> None:
-    desk = Desk()
-    desk.ready(2)
-    talk = [e.text for e in desk.effects if isinstance(e, Log) and e.text.startswith("waiting for")]
-    assert talk == [
-        "waiting for islands to join (0 of 1 are here)",
-        "waiting for the initial values of island 0",
-        "waiting for islands 0, 1 to answer outer step 1 (fragment 0)",
-    ]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from swift_diloco.core.formats.messages import ValueName
-from syncer.brain.memory import held_anchors
-from syncer.brain.memory.held_anchors import HeldAnchors
 from syncer.brain.memory.history import Standing, Values
 
 
@@ -34,11 +32,11 @@ def history(*versions: int) -> Values:
     ],
 )
 def test_an_anchor_stands_by_version_and_digest(anchor: ValueName, standing: Standing) -> None:
-    assert history(2, 4).standing(anchor) is standing
+    assert history(2, 4).place(anchor).standing is standing
 
 
 def test_lag_counts_versions_of_the_fragment_not_outer_steps() -> None:
-    assert [history(10, 20, 30).lag(name(v)) for v in (0, 10, 20, 30)] == [3, 2, 1, 0]
+    assert [history(10, 20, 30).place(name(v)).lag for v in (0, 10, 20, 30)] == [3, 2, 1, 0]
 
 
 def test_a_version_never_goes_back() -> None:
@@ -49,44 +47,5 @@ def test_a_version_never_goes_back() -> None:
 def test_old_names_are_forgotten_and_count_as_forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncer.brain.memory.history.HISTORY_MAX", 2)
     kept = history(2, 4)
-    assert [kept.standing(name(v)) for v in (0, 2, 4)] == [Standing.FORKED, Standing.BEHIND, Standing.SAME]
-    assert kept.lag(name(2)) == 1
-
-
-def test_an_anchor_is_held_from_gather_to_release_and_for_ever_after_a_merge() -> None:
-    held = HeldAnchors()
-    held.gather(1, name(0))
-    assert held.holds(1, name(0)) and not held.holds(2, name(0)) and not held.holds(1, name(2))
-    held.release(1, name(0))
-    assert not held.holds(1, name(0)) and held.names(1) == ()
-    held.gather(1, name(0))
-    held.merge(1, name(0))
-    held.gather(1, name(2))
-    assert held.names(1) == (name(0), name(2)) and held.gathered(1) == {name(2)}
-    with pytest.raises(KeyError):
-        held.release(1, name(0))
-
-
-def test_anchors_older_than_what_is_remembered_count_as_held() -> None:
-    held = HeldAnchors()
-    for version in range(10, 10 + 2 * held_anchors.MERGED_KEPT, 2):
-        held.gather(1, name(version))
-        held.merge(1, name(version))
-    assert held.holds(1, name(3)) and not held.holds(1, name(11)) and not held.holds(1, name(99))
-    assert len(held.names(1)) == held_anchors.MERGED_KEPT
-    assert held.floors(1, 2) == (10, 0) and held.floors(2, 2) == ()
-
-
-def test_work_done_after_a_step_is_known_by_fragment_while_it_is_held() -> None:
-    held = HeldAnchors()
-    held.gather(1, name(0), 20)
-    assert held.outrun(1, 2, 19) == (name(0).fragment,) and held.outrun(1, 2, 20) == () == held.outrun(2, 2, 0)
-    held.release(1, name(0))
-    assert held.outrun(1, 2, 19) == ()
-    held.gather(1, name(0), 20)
-    held.merge(1, name(0))
-    held.gather(1, name(2), 10)
-    held.merge(1, name(2))
-    assert held.reached() == ((1, name(0).fragment, 20),)
-    assert HeldAnchors.of_merged(held.merged(), held.reached()).outrun(1, 2, 19) == (name(0).fragment,)
-    assert held.copy().outrun(1, 2, 19) == (name(0).fragment,)
+    assert [kept.place(name(v)).standing for v in (0, 2, 4)] == [Standing.FORKED, Standing.BEHIND, Standing.SAME]
+    assert kept.place(name(2)).lag == 1

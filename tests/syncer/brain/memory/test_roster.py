@@ -6,7 +6,7 @@ import pytest
 
 from swift_diloco.core.formats.messages import Hello
 from swift_diloco.core.layout.boxes import Box
-from syncer.brain.memory.roster import Presence, Roster
+from syncer.brain.memory.roster import FOLLOWS, Presence, Roster
 
 BOX = Box(0, (0,), (4,))
 
@@ -66,3 +66,26 @@ def test_members_are_listed_in_island_order() -> None:
     for island in (2, 0, 1):
         roster.admit(roster.welcome(hello(island), f"c{island}", (f"g{island}", ""), now=0.0), fragments=1)
     assert [member.island for member in roster.ordered()] == [0, 1, 2]
+
+
+def test_every_presence_has_its_place_in_the_table() -> None:
+    assert set(FOLLOWS) == set(Presence)
+    assert [presence for presence in Presence if not FOLLOWS[presence]] == [Presence.SAVED]
+
+
+@pytest.mark.parametrize("before", list(Presence))
+@pytest.mark.parametrize("after", [Presence.DONE, Presence.SAVED])
+def test_a_generation_goes_on_only_to_what_may_follow(before: Presence, after: Presence) -> None:
+    roster = Roster()
+    member = roster.welcome(hello(4), "c4", ("g4", "secret"), now=1.0)
+    if before is not Presence.JOINING:
+        roster.admit(member, 1)
+    if before in (Presence.DONE, Presence.SAVED):
+        roster.finish(member, before)
+    if after in FOLLOWS[before]:
+        roster.finish(member, after)
+        assert member.presence is after and roster.done == 1
+    else:
+        with pytest.raises(AssertionError, match=f"{after.value} cannot follow {before.value}"):
+            roster.finish(member, after)
+    roster.validate()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swift_diloco.core.formats.messages import ValueName
-from syncer.brain.memory.round import UPLOAD_IDLE_S, Action, Answer, Patience, Round, Verdict, judge
+from syncer.brain.memory.round import FOLLOWS, UPLOAD_IDLE_S, Action, Answer, Patience, Round, Stage, Verdict, judge
 
 ANCHOR = ValueName(0, 0, "d")
 PATIENCE = Patience(quorum_timeout_s=900.0, upload_grace_s=60.0, enough=True)
@@ -158,3 +158,21 @@ def test_no_verdict_closes_with_fewer_answers_than_k(k: int) -> None:
     for complete in range(k):
         for now in (0.0, 1e3, 1e6):
             assert decide(gathering(3, complete=complete), k, now).action is not Action.CLOSE
+
+
+@pytest.mark.parametrize("before", list(Stage))
+@pytest.mark.parametrize("after", list(Stage))
+def test_a_round_enters_only_a_stage_that_may_follow(before: Stage, after: Stage) -> None:
+    made = gathering(members=1)
+    made.stage = before
+    if after in FOLLOWS[before]:
+        made.enter(after)
+        assert made.stage is after
+    else:
+        with pytest.raises(AssertionError, match=f"outer step 1: {after.value} cannot follow {before.value}"):
+            made.enter(after)
+
+
+def test_every_stage_has_its_place_in_the_table_and_the_last_one_leads_nowhere() -> None:
+    assert set(FOLLOWS) == set(Stage)
+    assert [stage for stage in Stage if not FOLLOWS[stage]] == [Stage.READY]

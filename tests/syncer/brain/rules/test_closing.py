@@ -15,7 +15,6 @@ from syncer.events import (
     Commit,
     DiscardMerge,
     Effect,
-    Log,
     Merge,
     Merging,
     Send,
@@ -35,18 +34,6 @@ def test_commits_are_in_order_though_merges_end_in_any_order() -> None:
     assert [m.t for m in desk.merges()] == [1, 2, 3]
     assert desk.merged(3) == [] and desk.merged(2) == []
     assert [e.t for e in desk.merged(1) if isinstance(e, Commit)] == [1, 2, 3]
-
-
-def test_rounds_open_at_once_are_on_distinct_fragments() -> None:
-    desk = Desk(fragments=4, pipeline=4, sync_every_steps=1)
-    desk.ready(1)
-    assert [m.fragment for m in desk.sent(0, Pull)] == [0, 1, 2, 3]
-    desk.push(0, 2)
-    desk.merged(2)
-    assert len(desk.sent(0, Pull)) == 4
-    desk.push(0, 1)
-    desk.merged(1)
-    assert [(m.t, m.fragment) for m in desk.sent(0, Pull)][4:] == [(5, 0), (6, 1)]
 
 
 def test_the_end_of_a_merge_nobody_waits_for_changes_nothing() -> None:
@@ -165,41 +152,3 @@ def _is_commit_line(effect: Effect) -> bool:
 
 
 # -- Pace -------------------------------------------------------------------------------------------------------------
-
-
-def test_launches_keep_the_pace_of_h_local_steps() -> None:
-    desk = Desk(fragments=2, pipeline=1, sync_every_steps=8)
-    desk.ready(1)
-    for now, step in ((0.0, 1), (2.0, 2), (4.0, 3)):
-        desk.now = now
-        desk.beat(0, step)
-    desk.push(0, 1, capture_step=3)
-    desk.merged(1)
-    desk.push(0, 2, capture_step=3)
-    desk.merged(2)
-    assert desk.pulled(0) == [(1, 1), (2, 1)]
-    assert desk.brain.next_wakeup == 4.0 + 8 * 2.0 / 2
-    assert messages(desk.at(12.0)) == [Pull(SESSION, "k1", 3, 0, 1)]
-
-
-def test_launches_keep_the_floor() -> None:
-    desk = Desk(launch_floor_s=7.0)
-    desk.ready(1)
-    assert desk.pulled(0) == [(1, 1)]
-    desk.at(6.9)
-    assert desk.pulled(0) == [(1, 1)]
-    desk.at(7.0)
-    assert desk.pulled(0) == [(1, 1), (2, 1)]
-
-
-def test_a_wait_for_more_than_four_islands_is_told_once() -> None:
-    desk = Desk(fragments=1, expected_islands=8, quorum=8)
-    desk.ready(8)
-    for island in range(5):
-        desk.push(island, 1)
-    talk = [e.text for e in desk.effects if isinstance(e, Log) and "outer step 1" in e.text]
-    assert talk == [
-        "waiting for more than 4 islands to answer outer step 1 (fragment 0)",
-        "waiting for islands 4, 5, 6, 7 to answer outer step 1 (fragment 0)",
-        "waiting for islands 5, 6, 7 to answer outer step 1 (fragment 0)",
-    ]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
     Dropped,
@@ -16,7 +12,6 @@ from swift_diloco.core.formats.messages import (
     PullClosed,
     PushAnswer,
     Resumed,
-    ValueName,
     Welcome,
 )
 from syncer.events import (
@@ -32,91 +27,10 @@ from syncer.events import (
     UploadProgressed,
     WriteTape,
 )
-from tests.syncer.desk import SESSION, Desk, control, initial_names, messages, pushed
+from tests.syncer.brain.rules.test_admission import refuse
+from tests.syncer.desk import SESSION, Desk, control, initial_names, messages
 
 # -- Admission --------------------------------------------------------------------------------------------------------
-
-
-def refuse(desk: Desk, island: int, t: int, **changes: Any) -> tuple[str, bool]:
-    """The reason of a refused offer and whether it says that the anchor is held; asserts that nothing else happens."""
-    offer = desk.offer_of(island, t, **changes)
-    effects = desk.take(Received(control(island), offer))
-    assert len(effects) == 2, effects
-    sent, line = effects
-    assert isinstance(sent, Send) and isinstance(sent.message, PushAnswer), sent
-    answer = sent.message
-    assert answer.outcome is Outcome.REFUSED and answer.push == offer.push
-    fragment = offer.anchor.fragment
-    refused = tape_lines.Refused(island=island, push=offer.push, fragment=fragment, reason=answer.reason)
-    assert line == WriteTape(refused)
-    return answer.reason, answer.anchor_held
-
-
-@pytest.mark.parametrize(
-    ("t", "changes", "reason"),
-    [
-        (9, {}, "outer step 9 is not open for fragment 0"),
-        (1, {"anchor": ValueName(1, 0, "digest-1-0")}, "outer step 1 is not open for fragment 1"),
-        (1, {"anchor": ValueName(-1, 0, "")}, "outer step 1 is not open for fragment -1"),
-        (1, {"attempt": 2}, "attempt 2 of outer step 1 is over"),
-        (1, {"anchor": ValueName(0, 0, "x")}, "the anchor (version 0) is forked; install the present one first"),
-        (1, {"anchor": ValueName(0, 3, "x")}, "the anchor (version 3) is newer; install the present one first"),
-        (1, {"push": "k3.1"}, "the push id must begin with the generation and a dot, and have at most 256 characters"),
-        (1, {"steps": -1}, "-1 steps and 20 tokens; expected 0 to 9007199254740992"),
-        (1, {"tokens": 2**60}, f"2 steps and {2**60} tokens; expected 0 to 9007199254740992"),
-    ],
-)
-def test_an_offer_is_refused_with_its_reason(t: int, changes: dict[str, Any], reason: str) -> None:
-    desk = Desk()
-    desk.ready(2)
-    assert refuse(desk, 0, t, **changes) == (reason, False)
-
-
-def test_an_island_that_joined_after_the_launch_is_no_member_of_the_round() -> None:
-    desk = Desk()
-    desk.ready(1)
-    desk.join(1)
-    assert refuse(desk, 1, 1)[0] == "island 1 was no member when outer step 1 was launched"
-
-
-def test_a_second_answer_of_an_island_is_refused() -> None:
-    desk = Desk()
-    desk.ready(2)
-    desk.offer(0, 1)
-    assert refuse(desk, 0, 1) == ("outer step 1 has an answer of island 0 already", False)
-
-
-def test_a_push_id_in_use_is_refused_also_when_its_upload_is_complete() -> None:
-    desk = Desk(quorum=2)
-    desk.ready(2)
-    desk.push(0, 1, push="k1.same")
-    assert refuse(desk, 0, 2, push="k1.same")[0] == "the push id is in use"
-
-
-@pytest.mark.parametrize(("allowed", "taken"), [(0, False), (1, True)])
-def test_lag_is_counted_in_versions_of_the_fragment(allowed: int, taken: bool) -> None:
-    desk = Desk(max_base_lag=allowed)
-    desk.ready(2)
-    desk.push(0, 1)
-    desk.merged(1)
-    old = initial_names(2)[0]
-    if taken:
-        offer = desk.offer_of(1, 3, anchor=old)
-        assert desk.take(Received(control(1), offer)) == [pushed(1, offer), OpenUpload(offer.push, "k3", 0, "f32")]
-    else:
-        assert refuse(desk, 1, 3, anchor=old)[0] == "the anchor is 1 versions behind; at most 0 are allowed"
-
-
-def test_a_merged_anchor_is_held_for_ever() -> None:
-    desk = Desk(max_base_lag=5)
-    desk.ready(2)
-    desk.push(0, 1)
-    desk.merged(1)
-    held = ("a delta from this anchor (version 0) is held already", True)
-    assert refuse(desk, 0, 3, anchor=initial_names(2)[0]) == held
-    desk.gone(0)
-    welcome = messages(desk.join(0, life=2))[0]
-    assert isinstance(welcome, Welcome) and welcome.held == (initial_names(2)[0],)
 
 
 def test_an_empty_answer_counts_at_once_and_holds_no_anchor() -> None:
@@ -265,17 +179,6 @@ def test_a_death_does_not_complete_a_round_below_min_islands() -> None:
     assert (reply.members, reply.paused) == (1, "1 of at least 2 islands are here")
 
 
-def test_a_paused_run_resumes_by_itself_when_the_island_returns() -> None:
-    desk = Desk(min_islands=2, reconnect_grace_s=0.0)
-    desk.ready(2)
-    desk.push(0, 1)
-    desk.gone(1)
-    effects = desk.join(1, life=2)
-    assert Send(control(0), Resumed(SESSION, "k1")) in effects
-    desk.push(1, 1, life=2)
-    assert [m.island for m in desk.merges()[0].contributions] == [0, 1]
-
-
 def test_a_new_island_makes_a_round_that_lost_its_own_begin_again() -> None:
     desk = Desk(min_islands=2, reconnect_grace_s=0.0)
     desk.ready(2)
@@ -287,14 +190,6 @@ def test_a_new_island_makes_a_round_that_lost_its_own_begin_again() -> None:
     desk.push(0, 1, attempt=2)
     desk.push(7, 1, attempt=2)
     assert [m.island for m in desk.merges()[0].contributions] == [0, 7]
-
-
-def test_an_island_that_joins_a_paused_run_is_told() -> None:
-    desk = Desk(min_islands=3, expected_islands=3, reconnect_grace_s=0.0)
-    desk.ready(3)
-    desk.gone(1)
-    desk.gone(2)
-    assert messages(desk.join(1, life=2))[-3:][0] == Paused(SESSION, "k8", "2 of at least 3 islands are here", 1)
 
 
 def test_nothing_is_launched_below_min_islands() -> None:
@@ -318,3 +213,40 @@ def test_islands_with_nothing_to_tell_do_not_turn_away_those_who_have() -> None:
     assert desk.brain.waiting_for() == "island 1 to answer outer step 1 (fragment 0)"
     desk.push(1, 1)
     assert [part.island for part in desk.merges()[0].contributions] == [1]
+
+
+def test_rounds_open_at_once_are_on_distinct_fragments() -> None:
+    desk = Desk(fragments=4, pipeline=4, sync_every_steps=1)
+    desk.ready(1)
+    assert [m.fragment for m in desk.sent(0, Pull)] == [0, 1, 2, 3]
+    desk.push(0, 2)
+    desk.merged(2)
+    assert len(desk.sent(0, Pull)) == 4
+    desk.push(0, 1)
+    desk.merged(1)
+    assert [(m.t, m.fragment) for m in desk.sent(0, Pull)][4:] == [(5, 0), (6, 1)]
+
+
+def test_launches_keep_the_pace_of_h_local_steps() -> None:
+    desk = Desk(fragments=2, pipeline=1, sync_every_steps=8)
+    desk.ready(1)
+    for now, step in ((0.0, 1), (2.0, 2), (4.0, 3)):
+        desk.now = now
+        desk.beat(0, step)
+    desk.push(0, 1, capture_step=3)
+    desk.merged(1)
+    desk.push(0, 2, capture_step=3)
+    desk.merged(2)
+    assert desk.pulled(0) == [(1, 1), (2, 1)]
+    assert desk.brain.next_wakeup == 4.0 + 8 * 2.0 / 2
+    assert messages(desk.at(12.0)) == [Pull(SESSION, "k1", 3, 0, 1)]
+
+
+def test_launches_keep_the_floor() -> None:
+    desk = Desk(launch_floor_s=7.0)
+    desk.ready(1)
+    assert desk.pulled(0) == [(1, 1)]
+    desk.at(6.9)
+    assert desk.pulled(0) == [(1, 1)]
+    desk.at(7.0)
+    assert desk.pulled(0) == [(1, 1), (2, 1)]

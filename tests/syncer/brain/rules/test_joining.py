@@ -9,7 +9,6 @@ import pytest
 
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
-    Heartbeat,
     HeartbeatReply,
     InitWanted,
     Joined,
@@ -28,14 +27,11 @@ from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from syncer.brain.memory.roster import ISLANDS_MAX, RANKS_MAX, TEXT_MAX
 from syncer.events import (
     AdoptLayout,
-    DropUpload,
     ForgetGeneration,
     PeerGone,
     Received,
     RegisterRank,
     Send,
-    UploadCompleted,
-    UploadFailed,
     WriteTape,
 )
 from tests.syncer.desk import SESSION, Desk, bulk, control, initial_names, messages, small_layout
@@ -229,73 +225,11 @@ def test_a_rank_may_dial_again_under_its_generation() -> None:
     ]
 
 
-def test_members_that_join_later_are_given_the_values_and_no_init() -> None:
-    desk = Desk()
-    desk.ready(1)
-    effects = desk.join(1)
-    welcome, rank, joined = messages(effects)
-    assert isinstance(welcome, Welcome) and welcome.values == initial_names(2) and welcome.run == "k3"
-    assert isinstance(rank, RankWelcome) and rank.values == initial_names(2)
-    assert isinstance(joined, Joined)
-
-
-def test_init_is_asked_again_when_its_generation_ends() -> None:
-    desk = Desk(reconnect_grace_s=5.0)
-    desk.join(0)
-    desk.take(UploadCompleted("k1.init-1-0", 16))
-    desk.gone(0)
-    dropped = desk.at(5.0)
-    assert dropped[2:] == [
-        DropUpload("k1.init-1-0", "the initial values are asked for again: its generation ended"),
-    ]
-    effects = desk.join(0, life=2)
-    assert messages(effects)[-1] == InitWanted(SESSION, "k3", ("k3.init-2-0", "k3.init-2-1"))
-    assert desk.take(UploadCompleted("k1.init-1-1", 16)) == []
-
-
-def test_init_is_asked_again_when_an_upload_fails() -> None:
-    desk = Desk()
-    desk.join(0)
-    effects = desk.take(UploadFailed("k1.init-1-0", "damaged"))
-    assert effects[0] == DropUpload("k1.init-1-1", "the initial values are asked for again: damaged")
-    assert messages(effects) == [InitWanted(SESSION, "k1", ("k1.init-2-0", "k1.init-2-1"))]
-
-
-def test_init_waits_for_island_0_however_many_others_are_there() -> None:
-    desk = Desk(expected_islands=2)
-    for island in (1, 2, 3):
-        desk.join(island)
-    assert desk.brain.waiting_for() == "island 0, which provides the initial values, to join"
-    assert isinstance(messages(desk.join(0))[-1], InitWanted)
-
-
-@pytest.mark.parametrize(
-    ("session", "generation", "peer", "reason"),
-    [
-        ("older", "k1", control(0), "this syncer was started anew; join again"),
-        (SESSION, "k9", control(0), "this generation is over; join again"),
-        (SESSION, "k1", control(1), "this generation speaks through another connection; join again"),
-    ],
-)
-def test_an_unknown_sender_is_told_why(session: str, generation: str, peer: str, reason: str) -> None:
-    desk = Desk()
-    desk.join(0)
-    effects = desk.take(Received(peer, Heartbeat(session, generation, 1)))
-    assert effects == [Send(peer, Unknown(SESSION, generation, reason))]
-
-
 def test_a_heartbeat_is_answered_with_members_and_what_is_waited_for() -> None:
     desk = Desk()
     desk.ready(2)
     waiting = "islands 0, 1 to answer outer step 1 (fragment 0)"
     assert desk.beat(0, 1) == [Send(control(0), HeartbeatReply(SESSION, "k1", 2, waiting))]
-
-
-def test_an_island_that_is_joining_may_send_heartbeats_only() -> None:
-    desk = Desk()
-    desk.take(Received(control(0), desk.hello(0)))
-    assert isinstance(messages(desk.beat(0, 0))[0], HeartbeatReply)
-    assert messages(desk.done(0)) == [Unknown(SESSION, "k1", "not all ranks have joined")]
 
 
 def test_a_lease_runs_out_without_a_sign_of_life() -> None:

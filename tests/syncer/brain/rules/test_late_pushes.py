@@ -175,6 +175,47 @@ def test_what_still_arrives_needs_room_too() -> None:
     ]
 
 
+def test_a_late_offer_that_is_refused_pushes_nothing_aside() -> None:
+    """Island 1 has a carried push; island 2's offer would need its room, but its anchor is held."""
+    desk = Desk(quorum=1, carried_bytes_max=20)
+    desk.ready(3)
+    late = desk.offer(1, 1)
+    desk.push(2, 1)
+    desk.at(5.0)
+    desk.merged(1)
+    desk.take(UploadCompleted(late, 16))
+    again = desk.offer_of(2, 1, anchor=ANCHOR)
+    held = "a delta from this anchor (version 0) is held already"
+    assert desk.take(Received(control(2), again)) == [
+        Send(control(2), PushAnswer(SESSION, "k5", again.push, Outcome.REFUSED, held, True)),
+        WriteTape(tape_lines.Refused(island=2, push=again.push, fragment=0, reason=held)),
+    ]
+
+
+@pytest.mark.parametrize("in_time", [False, True])
+def test_nothing_is_dropped_where_there_would_be_no_room_after(in_time: bool) -> None:
+    """Two pushes still arrive (16 bytes each), a small one is carried (8): without it 16 more would not fit either."""
+    desk = Desk(quorum=1, fragments=2, carried_bytes_max=40)
+    desk.ready(5)
+    late = [desk.offer(island, 1) for island in (1, 2, 3)]
+    desk.push(0, 1)
+    desk.at(5.0)
+    desk.take(UploadCompleted(late[0], 8))
+    desk.merged(1)
+    late.append(desk.offer(3, 1, anchor=ANCHOR))
+    if in_time:
+        dropped = desk.offer(4, 2)
+        desk.push(0, 2)
+        desk.at(10.0)
+        reason = "outer step 2 closed before the push was complete"
+    else:
+        dropped = desk.offer(4, 1, anchor=ANCHOR)
+        reason = "late pushes take carried_bytes_max = 40 bytes already"
+    lines = [line for line in desk.tape(tape_lines.Dropped) + desk.tape(tape_lines.Refused) if line.push != late[2]]
+    assert [(line.push, line.reason) for line in lines] == [(dropped, reason)]
+    assert [key[0] for key in desk.brain._state.carried] == [1]
+
+
 def test_without_late_carry_nothing_is_kept() -> None:
     desk, late = with_a_late_upload(late_carry=False)
     (dropped,) = desk.tape(tape_lines.Dropped)

@@ -1,0 +1,75 @@
+"""How a push enters the memory, and how it leaves it without being merged.
+
+Which push, and whether, is decided elsewhere. Invariant: the anchor of a push is held from here to there, and the tape
+has a line of both ends.
+"""
+
+from __future__ import annotations
+
+from swift_diloco.core.formats import tape_lines
+from swift_diloco.core.formats.messages import Dropped, PullClosed, PushOffer
+from syncer.brain.memory.pacing import weight_of
+from syncer.brain.memory.roster import Member
+from syncer.brain.memory.round import Answer, Late, Round
+from syncer.brain.memory.state import State
+from syncer.events import DropUpload, OpenUpload
+
+
+def take(state: State, member: Member, offer: PushOffer, lag: int) -> Answer:
+    """A push is admitted: its anchor is held and its upload begins. One without steps is no work and has neither."""
+    answer = Answer(
+        push=offer.push,
+        island=member.island,
+        generation=member.generation,
+        anchor=offer.anchor,
+        lag=lag if offer.steps else 0,
+        steps=offer.steps,
+        tokens=offer.tokens,
+        capture_step=offer.capture_step,
+        weight=weight_of(state.settings.weights, offer.steps, offer.tokens),
+        progressed_at=state.now,
+    )
+    if not answer.empty:
+        fragment = offer.anchor.fragment
+        state.tape(
+            tape_lines.Pushed(
+                island=member.island,
+                generation=member.generation,
+                push=offer.push,
+                t=offer.t,
+                fragment=fragment,
+                base_version=offer.anchor.version,
+                base_digest=offer.anchor.digest,
+                steps=offer.steps,
+                tokens=offer.tokens,
+                capture_step=offer.capture_step,
+            )
+        )
+        state.held.gather(member.island, offer.anchor, offer.capture_step)
+        state.do(OpenUpload(offer.push, member.generation, fragment, state.settings.delta_encoding))
+    return answer
+
+
+def drop_answer(state: State, missed: Round | Late, answer: Answer, reason: str, *, freed: bool = False) -> None:
+    """A push that was held or arriving is dropped, its anchor released. `freed`: its upload is forgotten elsewhere."""
+    state.uploads.pop(answer.push, None)
+    if not answer.empty:
+        state.held.release(answer.island, answer.anchor)
+        if not freed:
+            state.do(DropUpload(answer.push, reason))
+    member = state.roster.islands.get(answer.island)
+    if member is not None:
+        # The island may have joined again since: its present generation was told at Welcome that the anchor is held.
+        anchor = None if answer.empty else answer.anchor
+        state.send(member, Dropped(state.session, member.generation, answer.push, reason, anchor))
+    state.tape(
+        tape_lines.Dropped(island=answer.island, push=answer.push, t=missed.t, fragment=missed.fragment, reason=reason)
+    )
+
+
+def close_pulls(state: State, gathered: Round) -> None:
+    """Tell those who have not answered that they need not any more."""
+    for island in sorted(gathered.pending):
+        if island not in gathered.answers:
+            generation = gathered.members[island]
+            state.send_to(island, generation, PullClosed(state.session, generation, gathered.t, gathered.fragment))

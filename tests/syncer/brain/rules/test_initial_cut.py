@@ -1,0 +1,89 @@
+"""The initial values: asked of island 0, one transaction of one generation."""
+
+from __future__ import annotations
+
+from swift_diloco.core.formats import tape_lines
+from swift_diloco.core.formats.messages import (
+    Contract,
+    InitWanted,
+    Joined,
+    RankWelcome,
+    Welcome,
+)
+from swift_diloco.core.layout.fragments import FragmentPlan
+from syncer.events import (
+    AdoptInit,
+    AdoptLayout,
+    DropUpload,
+    OpenUpload,
+    RegisterRank,
+    Send,
+    UploadCompleted,
+    UploadFailed,
+    WriteTape,
+)
+from tests.syncer.desk import SESSION, Desk, bulk, control, initial_names, messages
+
+
+def test_members_that_join_later_are_given_the_values_and_no_init() -> None:
+    desk = Desk()
+    desk.ready(1)
+    effects = desk.join(1)
+    welcome, rank, joined = messages(effects)
+    assert isinstance(welcome, Welcome) and welcome.values == initial_names(2) and welcome.run == "k3"
+    assert isinstance(rank, RankWelcome) and rank.values == initial_names(2)
+    assert isinstance(joined, Joined)
+
+
+def test_init_is_asked_again_when_its_generation_ends() -> None:
+    desk = Desk(reconnect_grace_s=5.0)
+    desk.join(0)
+    desk.take(UploadCompleted("k1.init-1-0", 16))
+    desk.gone(0)
+    dropped = desk.at(5.0)
+    assert dropped[2:] == [
+        DropUpload("k1.init-1-0", "the initial values are asked for again: its generation ended"),
+    ]
+    effects = desk.join(0, life=2)
+    assert messages(effects)[-1] == InitWanted(SESSION, "k3", ("k3.init-2-0", "k3.init-2-1"))
+    assert desk.take(UploadCompleted("k1.init-1-1", 16)) == []
+
+
+def test_init_is_asked_again_when_an_upload_fails() -> None:
+    desk = Desk()
+    desk.join(0)
+    effects = desk.take(UploadFailed("k1.init-1-0", "damaged"))
+    assert effects[0] == DropUpload("k1.init-1-1", "the initial values are asked for again: damaged")
+    assert messages(effects) == [InitWanted(SESSION, "k1", ("k1.init-2-0", "k1.init-2-1"))]
+
+
+def test_init_waits_for_island_0_however_many_others_are_there() -> None:
+    desk = Desk(expected_islands=2)
+    for island in (1, 2, 3):
+        desk.join(island)
+    assert desk.brain.waiting_for() == "island 0, which provides the initial values, to join"
+    assert isinstance(messages(desk.join(0))[-1], InitWanted)
+
+
+def test_cold_start_asks_island_0_once_all_expected_are_there() -> None:
+    desk = Desk(expected_islands=2, island_lease_s=60)
+    plan = FragmentPlan(((0,), (1,)))
+    contract = Contract(sync_every_steps=1, island_lease_s=60.0)
+    assert desk.join(1) == [
+        AdoptLayout(desk.layout, plan),
+        Send(control(1), Welcome(SESSION, "k1", "nonce-1", "k2", "", contract, plan)),
+        RegisterRank("k1", 1, 0, bulk(1), desk.boxes()),
+        Send(bulk(1), RankWelcome(SESSION, "k1", 0)),
+        Send(control(1), Joined(SESSION, "k1")),
+        WriteTape(tape_lines.Joined(island=1, generation="k1", step=0, reason="")),
+    ]
+    assert desk.brain.waiting_for() == "islands to join (1 of 2 are here)"
+    assert desk.join(0)[-4:] == [
+        WriteTape(tape_lines.Joined(island=0, generation="k3", step=0, reason="")),
+        OpenUpload("k3.init-1-0", "k3", 0, "f32"),
+        OpenUpload("k3.init-1-1", "k3", 1, "f32"),
+        Send(control(0), InitWanted(SESSION, "k3", ("k3.init-1-0", "k3.init-1-1"))),
+    ]
+    assert desk.brain.waiting_for() == "the initial values of island 0"
+    assert desk.take(UploadCompleted("k3.init-1-1", 16)) == []
+    assert desk.take(UploadCompleted("k3.init-1-0", 16)) == [AdoptInit(("k3.init-1-0", "k3.init-1-1"), "k5")]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, assert_never
 
 from swift_diloco.core.files.checkpoint_files import Intact
 from swift_diloco.core.formats import frames
@@ -305,6 +305,8 @@ class Server:
                 log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
             case ev.Exit(code, reason):
                 self._outcome = Outcome(code, reason)
+            case _:
+                assert_never(effect)
 
     def _register(self, effect: ev.RegisterRank) -> None:
         layout, plan = self._state.layout, self._state.plan

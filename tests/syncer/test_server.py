@@ -243,6 +243,16 @@ def test_coordinator_is_woken_when_it_asked(tmp_path: Path) -> None:
         world.script.next_wakeup = None
 
 
+def test_an_effect_that_the_server_does_not_know_ends_it_and_is_named(tmp_path: Path) -> None:
+    world = World(tmp_path, OuterSettings(1.0))
+    world.start()
+    world.perform("no effect at all")  # type: ignore[arg-type]
+    world.wait_ended()
+    assert isinstance(world.error, AssertionError) and "no effect at all" in str(world.error)
+    world.error = None
+    world.stop()
+
+
 def test_exit_effect_ends_the_server_with_its_code(tmp_path: Path) -> None:
     world = World(tmp_path, OuterSettings(1.0))
     world.start()

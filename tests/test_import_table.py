@@ -182,7 +182,7 @@ DYNAMIC = {
 CALLS = set(
     "dataclass field auto frozenset tuple range sum int str float TypeVar "
     "re.compile logging.getLogger msgspec.Meta msgspec.msgpack.Decoder msgspec.msgpack.Encoder msgspec.json.Encoder "
-    "WIRE_VERSION.to_bytes "
+    "msgspec.json.Decoder get_args WIRE_VERSION.to_bytes "
     "torch.no_grad torch.device np.uint32 np.array fields_of Setting CpuFlag Case Checkpoint Resumed Preset "
     "HelocoSettings".split()
 )

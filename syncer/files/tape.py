@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.formats.tape_lines import TapeLine, encode
+from swift_diloco.core.formats.tape_lines import FORMAT, Opened, TapeLine, encode
 
 log = logging.getLogger("syncer")
 
@@ -48,6 +48,7 @@ class Tape:
                 self._file.write(b"\n")
         except OSError as error:
             raise UserError(f"cannot append to the event tape {self.path}: {error.strerror}") from error
+        self.write(Opened(format=FORMAT))
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:

@@ -13,8 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
+from swift_diloco.core.files.tape_file import read_tape
+from swift_diloco.core.formats.tape_lines import Commit, SomeLine, TapeLine
 from tests.fakes.island import FakeIsland, Job
 
 START_S = 30.0
@@ -69,12 +70,12 @@ class SyncerProcess:
         """What the syncer logged."""
         return (self.folder / "syncer.log").read_text()
 
-    def tape(self) -> list[dict[str, Any]]:
+    def tape(self) -> list[TapeLine]:
         """The event tape."""
-        return [json.loads(line) for line in (self.folder / "tape.jsonl").read_text().splitlines()]
+        return whole_tape(self.folder / "tape.jsonl")
 
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        return [line for line in self.tape() if line["event"] == kind]
+    def events(self, kind: type[SomeLine]) -> list[SomeLine]:
+        return [line for line in self.tape() if isinstance(line, kind)]
 
     def wait(self) -> int:
         """The exit code, within END_S."""
@@ -82,6 +83,14 @@ class SyncerProcess:
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
+
+
+def whole_tape(path: Path) -> list[TapeLine]:
+    """The lines of a tape, none of them torn."""
+    lines = [line for _, line in read_tape(path)]
+    whole = [line for line in lines if line is not None]
+    assert len(whole) == len(lines), "a line is torn"
+    return whole
 
 
 def run_islands(jobs: Sequence[Job], timeout_s: float = 60.0) -> list[FakeIsland]:
@@ -133,21 +142,21 @@ def _without_raising(island: FakeIsland) -> Callable[[], None]:
     return run
 
 
-def check_tape(tape: Sequence[dict[str, Any]], *, min_islands: int = 1) -> None:
+def check_tape(tape: Sequence[TapeLine], *, min_islands: int = 1) -> None:
     """Commits are contiguous and in order; versions follow; nothing is merged twice; never fewer than min_islands."""
-    commits = [line for line in tape if line["event"] == "commit"]
-    assert [line["t"] for line in commits] == list(range(1, len(commits) + 1))
+    commits = [line for line in tape if isinstance(line, Commit)]
+    assert [line.t for line in commits] == list(range(1, len(commits) + 1))
     versions: dict[int, int] = defaultdict(int)
     merged: set[tuple[int, int, str]] = set()
     for line in commits:
-        if line["void"]:
+        if line.void:
             continue
-        assert line["version"] == line["t"] > versions[line["fragment"]]
-        assert len(line["contributions"]) >= min_islands, line
-        for part in line["contributions"]:
-            if part["steps"] == 0:
+        assert line.version == line.t > versions[line.fragment]
+        assert len(line.contributions) >= min_islands, line
+        for part in line.contributions:
+            if part.steps == 0:
                 continue
-            key = (line["fragment"], part["island"], f"{part['generation']}:{part['base_version']}")
+            key = (line.fragment, part.island, f"{part.generation}:{part.base_version}")
             assert key not in merged, f"merged twice: {key}"
             merged.add(key)
-        versions[line["fragment"]] = line["version"]
+        versions[line.fragment] = line.version

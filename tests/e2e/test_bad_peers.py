@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zmq
 
-from swift_diloco.core.formats import frames, operator_messages
+from swift_diloco.core.formats import frames, operator_messages, tape_lines
 from swift_diloco.core.formats import messages as m
 from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS
 from swift_diloco.core.layout.boxes import Box
@@ -85,8 +85,8 @@ def good_run(folder: Path, *flags: str, step_s: float) -> Iterator[tuple[SyncerP
         plain = 1.0 - 0.5**12
         assert all((tensor == plain).all() for tensor in island.tensors.values())
         check_tape(syncer.tape())
-        merged = [part for line in syncer.events("commit") if not line["void"] for part in line["contributions"]]
-        assert {part["island"] for part in merged} == {0}
+        merged = [part for line in syncer.events(tape_lines.Commit) if not line.void for part in line.contributions]
+        assert {part.island for part in merged} == {0}
 
 
 def chunk(index: int = 0, **fields: Any) -> m.Chunk:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, run_islands
 from tests.fakes.island import Job
 
@@ -29,12 +30,12 @@ def test_islands_end_with_the_same_float32_bits(tmp_path: Path, deltas: str, pub
         )
         assert syncer.wait() == 0, syncer.text()
         check_tape(syncer.tape(), min_islands=2)
-        (init,) = syncer.events("init")
+        (init,) = syncer.events(tape_lines.Init)
         pushes = [
-            (init["fragments"][line["fragment"]]["bytes"], part["bytes"])
-            for line in syncer.events("commit")
-            for part in line["contributions"]
-            if part["steps"]
+            (init.fragments[line.fragment].bytes, part.bytes)
+            for line in syncer.events(tape_lines.Commit)
+            for part in line.contributions
+            if part.steps
         ]
     assert first.digest == second.digest
     for name, tensor in first.tensors.items():

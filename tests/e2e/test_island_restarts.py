@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from swift_diloco.core.errors import PeerError
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.island.files.record_files import RECORD_FILE
 from swift_diloco.island.island import Island
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
@@ -80,7 +81,9 @@ def test_row_of_the_resume_table(
         (saved_at,) = first.saved_at
         if row.moved:
             others.release()
-            wait_until(lambda: {c["fragment"] for c in syncer.events("commit")} == {0, 1, 2}, "all move on", other)
+            wait_until(
+                lambda: {c.fragment for c in syncer.events(tape_lines.Commit)} == {0, 1, 2}, "all move on", other
+            )
             others.again()
         folder = tmp_path / "out" / f"checkpoint-{saved_at}"
         again = Trial(address, MANY, ranks=ranks_again, resume_from=folder, before_step=own, **mine)
@@ -113,15 +116,15 @@ def check_row(row: Row, first: Trial, again: Trial, folder: Path) -> None:
     assert (record["iteration"], len(record["anchors"])) == (first.saved_at[0], first.ranks * row.anchors)
 
 
-def check_no_anchor_merged_twice(tape: list[dict[str, Any]]) -> None:
+def check_no_anchor_merged_twice(tape: list[tape_lines.TapeLine]) -> None:
     """Over all lives of an island: no two contributions of it to a fragment are measured from one version."""
     merged = set()
     for line in tape:
-        if line["event"] != "commit" or line["void"]:
+        if not isinstance(line, tape_lines.Commit) or line.void:
             continue
-        for part in line["contributions"]:
-            key = (line["fragment"], part["island"], part["base_version"])
-            assert not part["steps"] or key not in merged, key
+        for part in line.contributions:
+            key = (line.fragment, part.island, part.base_version)
+            assert not part.steps or key not in merged, key
             merged.add(key)
 
 
@@ -164,8 +167,8 @@ def test_island_that_resumes_at_its_last_step_answers_and_ends_with_the_others(t
         assert syncer.wait() == 0, syncer.text()
         assert first.vanished and again.steps_done == 4
         assert again.digest == other.digest
-        parts = [p for line in syncer.events("commit") for p in line["contributions"] if p["island"] == 0]
-        assert max(part["steps"] for part in parts) == 4
+        parts = [p for line in syncer.events(tape_lines.Commit) for p in line.contributions if p.island == 0]
+        assert max(part.steps for part in parts) == 4
         check_no_anchor_merged_twice(syncer.tape())
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.e2e.test_island_restarts import check_no_anchor_merged_twice
 from tests.fakes.proxy import DOWN, UP, Proxy
@@ -27,16 +27,16 @@ HEADERS_BYTES_MAX = 64 * 1024
 """Most that joining again may move, and a hundredth of the model."""
 
 
-def contributed(tape: list[dict[str, Any]], island: int, fragment: int) -> int:
+def contributed(tape: list[tape_lines.TapeLine], island: int, fragment: int) -> int:
     """Steps of an island merged into a fragment."""
     parts = [
         part
         for line in tape
-        if line["event"] == "commit" and not line["void"] and line["fragment"] == fragment
-        for part in line["contributions"]
-        if part["island"] == island
+        if isinstance(line, tape_lines.Commit) and not line.void and line.fragment == fragment
+        for part in line.contributions
+        if part.island == island
     ]
-    return sum(part["steps"] for part in parts)
+    return sum(part.steps for part in parts)
 
 
 STEPS = 14
@@ -128,14 +128,14 @@ def test_silent_syncer_is_given_up_after_the_lease_and_training_never_stops(
         slow = {"step_s": 0.05, "settings": {"heartbeat_s": 0.3}}
         enough = threading.Event()
         trial = Trial(proxy.address, 4000, vanish_when=lambda island, step: enough.is_set(), **slow).begin()  # type: ignore[arg-type]
-        wait_until(lambda: len(syncer.events("commit")) >= 3, "rounds are taken", trial)
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 3, "rounds are taken", trial)
         proxy.freeze()
         frozen_at = trial.steps_done
         wait_until(lambda: told(caplog, "nothing heard from the syncer for 2 s") == 1, "it is given up", trial)
         assert trial.steps_done > frozen_at
-        commits = len(syncer.events("commit"))
+        commits = len(syncer.events(tape_lines.Commit))
         proxy.thaw()
-        wait_until(lambda: len(syncer.events("commit")) >= commits + 3, "rounds are taken again", trial)
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= commits + 3, "rounds are taken again", trial)
         enough.set()
         trial.join()
         check_tape(syncer.tape())

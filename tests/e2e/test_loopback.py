@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.formats import tape_lines
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, in_background, run_islands, run_side_by_side
 from tests.fakes.island import FakeIsland, Job
 
@@ -39,10 +40,9 @@ def test_two_islands_with_different_cuts_end_with_the_same_bits(tmp_path: Path) 
         for name, tensor in first.tensors.items():
             assert 1.0 < tensor.min() <= tensor.max() < 3.0, (name, tensor)
         check_tape(syncer.tape(), min_islands=2)
-        (final,) = syncer.events("final")
-        assert final["versions"] == [
-            max(line["version"] for line in syncer.events("commit") if line["fragment"] == f) for f in range(3)
-        ]
+        (final,) = syncer.events(tape_lines.Final)
+        commits = syncer.events(tape_lines.Commit)
+        assert final.versions == tuple(max(line.version for line in commits if line.fragment == f) for f in range(3))
 
 
 def test_every_step_and_token_is_pushed_once_when_progress_is_carried(tmp_path: Path) -> None:
@@ -52,12 +52,12 @@ def test_every_step_and_token_is_pushed_once_when_progress_is_carried(tmp_path: 
         for fragment in range(3):
             parts = [
                 part
-                for line in syncer.events("commit")
-                if line["fragment"] == fragment and not line["void"]
-                for part in line["contributions"]
+                for line in syncer.events(tape_lines.Commit)
+                if line.fragment == fragment and not line.void
+                for part in line.contributions
             ]
-            assert sum(part["steps"] for part in parts) == 11
-            assert sum(part["tokens"] for part in parts) == 77
+            assert sum(part.steps for part in parts) == 11
+            assert sum(part.tokens for part in parts) == 77
 
 
 def test_the_initial_values_are_island_0s_and_reach_the_others_before_they_train(tmp_path: Path) -> None:

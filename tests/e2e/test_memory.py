@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from tests.e2e.harness import SyncerProcess
 from tests.fakes.trial import Trial
 
@@ -38,7 +39,7 @@ def test_initial_values_catching_up_and_shifting_cost_the_anchors_and_64_mib(tmp
         grown = {"provides the initial values": growth(syncer.address, steps=2, **saving)}
         grown["catches up"] = growth(syncer.address, steps=1, island_id=1)
         mover = Trial(syncer.address, 4000, island_id=2, elements=ELEMENTS, target=3.0, step_s=0.05, looks=False)
-        mover.vanish_when = lambda island, step: len({c["fragment"] for c in syncer.events("commit")}) == 8
+        mover.vanish_when = lambda island, step: len({c.fragment for c in syncer.events(tape_lines.Commit)}) == 8
         mover.begin().join()
         assert mover.vanished
         resume_from = str(out / "checkpoint-2")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.fakes.island import FakeIsland, Job
 from tests.fakes.proxy import DOWN, Proxy
@@ -53,12 +54,12 @@ def test_below_min_islands_all_ranks_idle_together_and_resume_by_themselves(
         goes = Trial(
             syncer.address, 4000, island_id=1, target=3.0, vanish_when=lambda island, step: gone.is_set()
         ).begin()
-        wait_until(lambda: len(syncer.events("commit")) >= 3, "rounds are taken", stays, goes)
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 3, "rounds are taken", stays, goes)
         gone.set()
         goes.join()
         wait_until(lambda: stays.session.paused is not None, "the run is paused", stays)
         wait_until(lambda: "1 more island" in stays.waits_for, "it says for whom", stays)
-        parked_at, commits = stays.steps_done, len(syncer.events("commit"))
+        parked_at, commits = stays.steps_done, len(syncer.events(tape_lines.Commit))
         time.sleep(1.5)  # longer than parked ranks may sleep between two exchanges
         assert stays.steps_done <= parked_at + 1
         assert stays.runs
@@ -70,7 +71,7 @@ def test_below_min_islands_all_ranks_idle_together_and_resume_by_themselves(
         assert syncer.wait() == 0, syncer.text()
         assert stays.digest == back.digest
         check_tape(syncer.tape(), min_islands=2)
-        assert len(syncer.events("commit")) > commits
+        assert len(syncer.events(tape_lines.Commit)) > commits
     assert told(caplog, "island 0: paused by the syncer: ") >= 1
     assert told(caplog, "island 0: the pause is over") >= 1
 
@@ -82,7 +83,7 @@ def test_pause_ends_when_the_syncer_that_ordered_it_is_unheard_for_a_lease(tmp_p
         gone, enough = threading.Event(), threading.Event()
         goes = Trial(syncer.address, 4000, island_id=1, vanish_when=lambda island, step: gone.is_set()).begin()
         stays = Trial(proxy.address, 4000, vanish_when=lambda island, step: enough.is_set()).begin()
-        wait_until(lambda: len(syncer.events("commit")) >= 1, "rounds are taken", stays, goes)
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 1, "rounds are taken", stays, goes)
         gone.set()
         goes.join()
         wait_until(lambda: stays.session.paused is not None, "the run is paused", stays)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import torch
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.layout.tensors import TensorSpec
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.e2e.test_real_resume import JOB_S, Life, Site, same_bits
@@ -43,7 +44,7 @@ def test_two_ranks_idle_together_and_resume_by_themselves(
         gone = threading.Event()
         common = {"target": 0.1, "step_s": 0.02, "model_specs": specs(life)}
         goes = Trial(syncer.address, 4000, 1, vanish_when=lambda island, step: gone.is_set(), **common).begin()  # type: ignore[arg-type]
-        wait_until(lambda: len(syncer.events("commit")) >= 1, "rounds are taken", goes)
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 1, "rounds are taken", goes)
         gone.set()
         goes.join()
         wait_until(lambda: "paused by the syncer" in life.job.text(), "it is told of the pause")

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 import torch
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.layout.tensors import TensorSpec
 from swift_diloco.island.files.record_files import RECORD_FILE
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
@@ -107,7 +108,7 @@ class Lives:
     again: Mapping[tuple[str, str], Life]
     other_ranks: Mapping[str, Life]
     ended: Life
-    tape: list[dict[str, Any]]
+    tape: list[tape_lines.TapeLine]
     other: Trial
 
 
@@ -131,7 +132,9 @@ def lives(
         gate = Gate(40)
         other = Trial(address, 40, island_id=1, target=0.5, step_s=0.05, before_step=gate, model_specs=first.specs())
         other.begin()
-        wait_until(lambda: {c["fragment"] for c in syncer.events("commit")} == {0, 1, 2}, "the values move", other)
+        wait_until(
+            lambda: {c.fragment for c in syncer.events(tape_lines.Commit)} == {0, 1, 2}, "the values move", other
+        )
         wait_until(gate.reached[40].is_set, "the other island holds still", other)
         for way in WAYS:
             again["shifted", way] = site.live(f"shifted {way}", address, "started", **resumed(way, checkpoint))

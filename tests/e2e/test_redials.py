@@ -6,7 +6,6 @@ what the redial alone made of its values can be seen. The proxy gives every sync
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.tools.audit.auditing import audit
-from tests.e2e.harness import FAST, SyncerProcess
+from tests.e2e.harness import FAST, SyncerProcess, whole_tape
 from tests.fakes.proxy import DOWN, Proxy
 from tests.fakes.trial import Hold, Snapshot, Trial, wait_until
 
@@ -56,8 +56,7 @@ def runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Runs:
 
 def committed(runs: Runs) -> set[int]:
     """Fragments that the other island has moved."""
-    lines = [json.loads(line) for line in (runs.folder / "tape.jsonl").read_text().splitlines()]
-    return {line["fragment"] for line in lines if line["event"] == "commit"}
+    return {line.fragment for line in whole_tape(runs.folder / "tape.jsonl") if isinstance(line, tape_lines.Commit)}
 
 
 def clean(trial: Trial) -> Callable[[int], bool]:

@@ -14,7 +14,7 @@ import zmq
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.key_files import CurveKeys, load_pair, load_public
-from swift_diloco.core.formats import frames
+from swift_diloco.core.formats import frames, tape_lines
 from swift_diloco.core.formats.messages import Hello
 from swift_diloco.tools.keygen.cli import make_pairs, new_pair
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, run_islands
@@ -158,4 +158,4 @@ def test_two_islands_behind_slow_links_of_their_own_end_with_the_same_bits(tmp_p
             check_tape(syncer.tape(), min_islands=2)
             assert ends[0]["digest"] == ends[1]["digest"]
             assert ends[1]["pushed_bytes"] > 200_000 and ends[1]["fetched_bytes"] > 200_000
-            assert {line["island"] for line in syncer.events("joined")} == {0, 1}
+            assert {line.island for line in syncer.events(tape_lines.Joined)} == {0, 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -11,12 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from swift_diloco.core.files.checkpoint_files import read_newest
 from swift_diloco.core.files.run_folder import living_pid
+from swift_diloco.core.files.tape_file import read_tape
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.tools.audit.auditing import audit
 from swift_diloco.tools.audit.report import Fate
@@ -53,26 +53,26 @@ class Islands:
         return self.islands
 
 
-def standing(tape: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def standing(tape: list[tape_lines.TapeLine]) -> list[tape_lines.Commit]:
     """The commits that are in the state: a restart takes back those after the step it went on from."""
-    commits: list[dict[str, Any]] = []
+    commits: list[tape_lines.Commit] = []
     for line in tape:
-        if line["event"] == "resumed":
-            commits = [each for each in commits if each["t"] <= line["t"]]
-        elif line["event"] == "commit":
+        if isinstance(line, tape_lines.Resumed):
+            commits = [each for each in commits if each.t <= line.t]
+        elif isinstance(line, tape_lines.Commit):
             commits.append(line)
     return commits
 
 
-def check_prefix(checkpoint: Path, tape: list[dict[str, Any]]) -> int:
+def check_prefix(checkpoint: Path, tape: list[tape_lines.TapeLine]) -> int:
     """A checkpoint is what the tape says of its outer step, bit for bit; returns that step."""
     state = read_newest(checkpoint).state
-    commits = [line for line in standing(tape) if line["t"] <= state.step]
-    assert [line["t"] for line in commits] == list(range(1, state.step + 1))
+    commits = [line for line in standing(tape) if line.t <= state.step]
+    assert [line.t for line in commits] == list(range(1, state.step + 1))
     for name in state.values:
-        of_fragment = [line for line in commits if line["fragment"] == name.fragment and not line["void"]]
+        of_fragment = [line for line in commits if line.fragment == name.fragment and not line.void]
         if of_fragment:
-            assert (of_fragment[-1]["version"], of_fragment[-1]["digest"]) == (name.version, name.digest)
+            assert (of_fragment[-1].version, of_fragment[-1].digest) == (name.version, name.digest)
         else:
             assert name.version == 0
     return state.step
@@ -98,20 +98,20 @@ def test_a_killed_syncer_goes_on_from_its_checkpoint_and_the_islands_with_it(
             Job(address, island=0, steps=40, target=1.0, step_s=0.05),
             Job(address, island=1, ranks=2, steps=40, target=3.0, step_s=0.05),
         )
-        until(lambda: len(syncer.events("commit")) >= 5, "five commits")
+        until(lambda: len(syncer.events(tape_lines.Commit)) >= 5, "five commits")
         syncer.process.kill()
         syncer.process.wait()
         step = check_prefix(saved, syncer.tape())
         assert step > 0
         if "--durable-publish" in mode:
-            assert step in (syncer.events("commit")[-1]["t"], syncer.events("commit")[-1]["t"] - 1)
+            assert step in (syncer.events(tape_lines.Commit)[-1].t, syncer.events(tape_lines.Commit)[-1].t - 1)
     port = ("--bind", address)
     with SyncerProcess(tmp_path, *flags, "--resume", *port) as syncer:
         first, second = islands.finish()
         assert syncer.wait() == 0, syncer.text()
         assert first.digest == second.digest
-        (resumed,) = syncer.events("resumed")
-        assert resumed["t"] == step
+        (resumed,) = syncer.events(tape_lines.Resumed)
+        assert resumed.t == step
         check_tape(standing(syncer.tape()), min_islands=2)
         report = audit(tmp_path / "tape.jsonl")
         assert report.ok, report.violations
@@ -145,10 +145,13 @@ def test_a_syncer_killed_again_and_again_merges_nothing_twice_and_ends_with_one_
         syncer.process.wait()
     for _ in range(4):
         with SyncerProcess(tmp_path, *flags, "--resume", "--bind", address) as syncer:
-            lives = len(syncer.events("resumed"))
-            until(lambda: len(syncer.events("resumed")) > lives or syncer.process.poll() is not None, "the restart")  # noqa: B023
-            before = len(syncer.events("commit"))
-            until(lambda: len(syncer.events("commit")) > before + random.randrange(3), "commits")  # noqa: B023
+            lives = len(syncer.events(tape_lines.Resumed))
+            until(
+                lambda: len(syncer.events(tape_lines.Resumed)) > lives or syncer.process.poll() is not None,  # noqa: B023
+                "the restart",
+            )
+            before = len(syncer.events(tape_lines.Commit))
+            until(lambda: len(syncer.events(tape_lines.Commit)) > before + random.randrange(3), "commits")  # noqa: B023
             syncer.process.kill()
             syncer.process.wait()
             check_prefix(saved, syncer.tape())
@@ -158,7 +161,7 @@ def test_a_syncer_killed_again_and_again_merges_nothing_twice_and_ends_with_one_
         assert first.digest == second.digest
         report = audit(tmp_path / "tape.jsonl")
         assert report.ok and report.torn <= 5, report.violations
-        assert len(syncer.events("resumed")) == 5
+        assert len(syncer.events(tape_lines.Resumed)) == 5
         state = read_newest(saved).state
         assert state.final and check_prefix(saved, syncer.tape()) == state.step
 
@@ -169,16 +172,16 @@ def test_a_stopped_syncer_loses_nothing_and_the_islands_train_on(tmp_path: Path)
     with SyncerProcess(tmp_path, *flags) as syncer:
         address = syncer.address
         islands = Islands(Job(address, steps=80, step_s=0.05))
-        until(lambda: len(syncer.events("commit")) >= 3, "three commits")
+        until(lambda: len(syncer.events(tape_lines.Commit)) >= 3, "three commits")
         syncer.terminate()
         assert syncer.wait() == 0, syncer.text()
-        last = syncer.events("commit")[-1]["t"]
+        last = syncer.events(tape_lines.Commit)[-1].t
         assert check_prefix(saved, syncer.tape()) == last
     with SyncerProcess(tmp_path, *flags, "--resume", "--bind", address) as syncer:
         islands.finish()
         assert syncer.wait() == 0, syncer.text()
-        (resumed,) = syncer.events("resumed")
-        assert resumed["t"] == last
+        (resumed,) = syncer.events(tape_lines.Resumed)
+        assert resumed.t == last
         report = audit(tmp_path / "tape.jsonl")
         assert report.ok and report.lost_commits == 0 and report.fates[Fate.ROLLED_BACK].pushes == 0
 
@@ -219,12 +222,12 @@ def test_a_finished_run_is_served_again_and_launches_nothing(tmp_path: Path) -> 
         islands = Islands(Job(address, steps=12, step_s=0.02))
         (island,) = islands.finish()
         assert syncer.wait() == 0, syncer.text()
-    commits = len(syncer.events("commit"))
+    commits = len(syncer.events(tape_lines.Commit))
     with SyncerProcess(tmp_path, *flags, "--resume", "--bind", address) as syncer:
         (late,) = Islands(Job(address, start=5.0, steps=1, lr=0.0)).finish()
         assert syncer.wait() == 0, syncer.text()
         assert late.digest == island.digest
-        assert len(syncer.events("commit")) == commits
+        assert len(syncer.events(tape_lines.Commit)) == commits
 
 
 def _put_a_file_in_place_of(folder: Path, away: Path) -> bool:
@@ -242,13 +245,13 @@ def test_a_disk_that_fails_stops_nothing_and_is_told_loudly(tmp_path: Path) -> N
     saved = tmp_path / "saved"
     with SyncerProcess(tmp_path, *FAST, "--checkpoint-path", str(saved), "--checkpoint-every", "1") as syncer:
         islands = Islands(Job(syncer.address, steps=40, step_s=0.05))
-        until(lambda: bool(syncer.events("checkpoint")), "a checkpoint")
+        until(lambda: bool(syncer.events(tape_lines.Checkpoint)), "a checkpoint")
         until(lambda: _put_a_file_in_place_of(saved, tmp_path / "away"), "a moment without the folder")
-        until(lambda: bool(syncer.events("checkpoint_failed")), "a failure")
-        before = len(syncer.events("commit"))
+        until(lambda: bool(syncer.events(tape_lines.CheckpointFailed)), "a failure")
+        before = len(syncer.events(tape_lines.Commit))
         islands.finish()
         assert syncer.wait() == 0, syncer.text()
-        assert len(syncer.events("commit")) > before
+        assert len(syncer.events(tape_lines.Commit)) > before
         assert "COULD NOT BE WRITTEN" in syncer.text()
 
 
@@ -282,7 +285,7 @@ def test_what_a_slow_link_delivers_late_is_merged_into_a_later_round(tmp_path: P
         assert first.digest == second.digest
         report = audit(tmp_path / "tape.jsonl")
         assert report.ok, report.violations
-        assert report.late.pushes > 0 and syncer.events("carried"), report.plain()
+        assert report.late.pushes > 0 and syncer.events(tape_lines.Carried), report.plain()
 
 
 def test_an_embedded_syncer_that_died_goes_on_without_being_told(tmp_path: Path) -> None:
@@ -290,14 +293,13 @@ def test_an_embedded_syncer_that_died_goes_on_without_being_told(tmp_path: Path)
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     settings = IslandSettings(syncer_args=" ".join((*FAST, "--bind", address, "--checkpoint-every", "1")))
 
-    def events(kind: str) -> list[dict[str, Any]]:
-        lines = (tmp_path / "tape.jsonl").read_text().splitlines()
-        return [line for line in map(json.loads, lines) if line["event"] == kind]
+    def events(kind: type[tape_lines.SomeLine]) -> list[tape_lines.SomeLine]:
+        return [line for _, line in read_tape(tmp_path / "tape.jsonl") if isinstance(line, kind)]
 
     try:
         assert start_or_find(tmp_path, settings) == address
         islands = Islands(Job(address, steps=60, step_s=0.05))
-        until(lambda: len(events("checkpoint")) >= 2, "two checkpoints")
+        until(lambda: len(events(tape_lines.Checkpoint)) >= 2, "two checkpoints")
         pid = living_pid(tmp_path)
         assert pid
         os.kill(pid, signal.SIGKILL)
@@ -307,7 +309,7 @@ def test_an_embedded_syncer_that_died_goes_on_without_being_told(tmp_path: Path)
         until(lambda: living_pid(tmp_path) is None, "the end of the run")
     finally:
         stop(tmp_path)
-    assert [line["t"] > 0 for line in events("resumed")] == [True]
+    assert [line.t > 0 for line in events(tape_lines.Resumed)] == [True]
     assert audit(tmp_path / "tape.jsonl").ok and read_newest(tmp_path / "checkpoint").state.final
 
 
@@ -327,5 +329,5 @@ def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path: Path) -> None:
         syncer.terminate()
         assert syncer.wait() == 0, syncer.text()
         assert "a newer checkpoint is not used" in syncer.text()
-        assert [line["t"] for line in syncer.events("resumed")] == [before.state.step]
+        assert [line.t for line in syncer.events(tape_lines.Resumed)] == [before.state.step]
         assert check_prefix(saved, syncer.tape()) == before.state.step

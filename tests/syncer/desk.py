@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -44,8 +44,6 @@ from syncer.events import (
     UploadCompleted,
     WriteTape,
 )
-
-SomeLine = TypeVar("SomeLine", bound=tape_lines.Line)
 
 SESSION = "session"
 WIDTH = 4
@@ -224,7 +222,7 @@ class Desk:
             if isinstance(e, Send) and e.peer.startswith(f"control-{island}-") and isinstance(e.message, kind)
         ]
 
-    def tape(self, kind: type[SomeLine]) -> list[SomeLine]:
+    def tape(self, kind: type[tape_lines.SomeLine]) -> list[tape_lines.SomeLine]:
         """Every line of a kind on the tape."""
         return [e.line for e in self.effects if isinstance(e, WriteTape) and isinstance(e.line, kind)]
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zmq
 
+from swift_diloco.core.files.tape_file import read_tape
 from swift_diloco.core.formats import frames, tape_lines
 from swift_diloco.core.formats.messages import (
     Fetch,
@@ -218,8 +219,9 @@ def test_status_and_tape_are_written(tmp_path: Path) -> None:
         world.perform(ev.WriteTape(tape_lines.Stateless(island=1)), ev.Log("info", "hello"))
         client = world.client()
         world.peer_of(client)
-    line = json.loads((tmp_path / "tape.jsonl").read_text())
-    assert line["event"] == "stateless" and line["island"] == 1 and line["time"] > 1.7e9
+    (_, opened), (_, line) = read_tape(tmp_path / "tape.jsonl")
+    assert isinstance(opened, tape_lines.Opened)
+    assert isinstance(line, tape_lines.Stateless) and line.island == 1 and line.time > 1.7e9
     status = json.loads((tmp_path / "status.json").read_text())
     assert status | {"time": 0} == {
         "time": 0,

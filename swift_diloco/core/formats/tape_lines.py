@@ -6,16 +6,23 @@ another word are local steps of an island.
 
 A reader knows every event and every field, or it refuses: what proves something from a tape must not pass over what it
 does not understand. The one thing it passes over is a line that is no JSON: its writer was killed in the middle of it.
+
+The format's version is in `opened`, the line with which each process that appends to a tape begins: one tape has many
+writers, and they need not be of one version. A tape that begins without it is older than that line, and of format 1.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Iterable, Iterator
+from typing import Annotated, TypeVar, get_args
 
 import msgspec
 
 from swift_diloco.core.errors import UserError
+
+FORMAT = 1
+"""Raised with every change that an older reader would misread; what it does not know it refuses anyway."""
 
 FOUND_MAX = 200
 """Characters of a refused line that the refusal repeats."""
@@ -40,6 +47,12 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="e
 # ---------------------------------------------------------------------------------------------------------------------
 # The run
 # ---------------------------------------------------------------------------------------------------------------------
+
+
+class Opened(Line, frozen=True, kw_only=True):
+    """A process begins to append lines of this format."""
+
+    format: int
 
 
 class FragmentSize(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -254,7 +267,8 @@ class Commit(Line, frozen=True, kw_only=True):
 
 
 TapeLine = (
-    Init
+    Opened
+    | Init
     | Resumed
     | Checkpoint
     | CheckpointFailed
@@ -273,9 +287,58 @@ TapeLine = (
     | Commit
 )
 
+SomeLine = TypeVar("SomeLine", bound=Line)
+
+KINDS: dict[str, type[Line]] = {str(kind.__struct_config__.tag): kind for kind in get_args(TapeLine)}
+"""Every kind of line by its event."""
+
+
+class _Head(msgspec.Struct):
+    """Only the event of a line, for a refusal."""
+
+    event: str = ""
+
+
 _encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(TapeLine)
+_head = msgspec.json.Decoder(_Head)
 
 
 def encode(line: TapeLine, time_s: float) -> bytes:
     """A line as it is written at `time_s`, with its end."""
     return _encoder.encode(msgspec.structs.replace(line, time=round(time_s, 6))) + b"\n"
+
+
+def decode(raw: bytes, number: int) -> TapeLine | None:
+    """Line `number` of a tape; None for one that was torn off. Raises `TapeError` for what is not of this format."""
+    try:
+        line: TapeLine = _decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise _refusal(raw, number, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if not line.time:
+        raise _refusal(raw, number, "Object missing required field `time`")
+    if isinstance(line, Opened) and line.format != FORMAT:
+        raise _refusal(raw, number, f"the lines after it are of format {line.format}, and this reads {FORMAT}")
+    return line
+
+
+def decode_all(raws: Iterable[bytes]) -> Iterator[tuple[int, TapeLine | None]]:
+    """All lines of a tape with their numbers, as `decode` tells them."""
+    return ((number, decode(raw, number)) for number, raw in enumerate(raws, 1))
+
+
+def _refusal(raw: bytes, number: int, fault: str) -> TapeError:
+    """What was found where, and what was expected."""
+    try:
+        event = _head.decode(raw).event
+    except msgspec.ValidationError:
+        event = ""
+    kind = KINDS.get(event)
+    expected = f"an event of {', '.join(KINDS)}" if kind is None else f"the fields {', '.join(kind.__struct_fields__)}"
+    found = raw[:FOUND_MAX].decode(errors="replace").strip()
+    return TapeError(
+        f"line {number} of the tape (event {event!r}): {fault}; expected {expected}; found {found}; "
+        "read a tape with the swift-diloco that wrote it, or a newer one"
+    )

@@ -7,15 +7,12 @@ the units that are in them. Knows no brain and no rule.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from swift_diloco.core.formats.messages import ValueName
-from swift_diloco.core.formats.tape_lines import Commit, Init, Line, Resumed, TapeLine
+from swift_diloco.core.formats.tape_lines import Commit, Init, Resumed, SomeLine, TapeLine
 
 Unit = tuple[int, str, int]
 """One local step: island, life of its process, step number."""
-
-SomeLine = TypeVar("SomeLine", bound=Line)
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,15 @@ Invariant: each admitted push has exactly one fate, and the fates' steps and tok
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.files.tape_file import read_tape
+from swift_diloco.core.formats import tape_lines as lines
 from swift_diloco.tools.audit.report import Fate, Push, Report, Sum, Violation
-
-Line = dict[str, Any]
 
 REASONS_MAX = 20
 """Different reasons for a drop that are listed apart."""
@@ -65,32 +63,34 @@ class Audit:
         self._pushes: dict[str, Push] = {}
         self._past: list[Push] = []
         """Pushes of earlier runs of the tape."""
-        self._commits: list[tuple[int, Line]] = []
+        self._commits: list[tuple[int, lines.Commit]] = []
         """The commits that stand, with their line numbers."""
         self._before = 0
         """Outer steps before the first of them, which are on another tape."""
-        self._handlers = {
-            "init": self._init,
-            "resumed": self._resumed,
-            "joined": self._joined,
-            "done": self._done,
-            "pushed": self._pushed,
-            "commit": self._commit,
-            "carried": self._carried,
-            "dropped": self._dropped,
-            "refused": self._refused,
-        }
 
-    def take(self, number: int, line: Line) -> None:
-        """One line. What is not known is passed over: a newer tape may say more."""
-        self._report.lines = number
-        handler = self._handlers.get(str(line.get("event")))
-        if handler is None:
-            return
-        try:
-            handler(number, line)
-        except (KeyError, TypeError, ValueError) as error:
-            self._violate(f"a {line['event']} line does not say what it must: {error!r}", number)
+    def take(self, number: int, line: lines.TapeLine) -> None:
+        """One line."""
+        match line:
+            case lines.Init():
+                self._init(number)
+            case lines.Resumed():
+                self._resumed(number, line)
+            case lines.Joined():
+                self._islands[line.island].joined(line.step)
+            case lines.Done():
+                self._islands[line.island].seen(line.step)
+            case lines.Pushed():
+                self._pushed(number, line)
+            case lines.Commit():
+                self._commit(number, line)
+            case lines.Carried():
+                self._fate_of(line.push, Fate.CARRIED, number)
+            case lines.Dropped():
+                push = self._fate_of(line.push, Fate.DROPPED, number)
+                if push is not None:
+                    push.reason = _kind(line.reason)
+            case lines.Refused():
+                self._report.refused += line.push is not None
 
     def report(self) -> Report:
         """What was found."""
@@ -111,11 +111,11 @@ class Audit:
     @property
     def _step(self) -> int:
         """The outer step that the standing commits lead to."""
-        return int(self._commits[-1][1]["t"]) if self._commits else self._before
+        return self._commits[-1][1].t if self._commits else self._before
 
     # -- Lines --------------------------------------------------------------------------------------------------------
 
-    def _init(self, number: int, line: Line) -> None:
+    def _init(self, number: int) -> None:
         """A new run: what came before is of another one, its memory gone."""
         self._judge_run()
         self._report.discarded += self._unpushed()
@@ -126,91 +126,61 @@ class Audit:
             self._past.append(push)
         self._pushes, self._commits, self._before = {}, [], 0
 
-    def _resumed(self, number: int, line: Line) -> None:
+    def _resumed(self, number: int, line: lines.Resumed) -> None:
         """The syncer goes on from a checkpoint: later commits are void, and what only its memory held is gone."""
-        t = int(line["t"])
+        t = line.t
         if not self._report.runs:
             self._report.runs, self._before = 1, t  # The run began on another tape.
         if t > self._step:
             self._violate(f"the syncer went on from outer step {t}, which the tape does not have", number)
-        lost = [(at, each) for at, each in self._commits if each["t"] > t]
-        self._commits = [(at, each) for at, each in self._commits if each["t"] <= t]
+        lost = [(at, each) for at, each in self._commits if each.t > t]
+        self._commits = [(at, each) for at, each in self._commits if each.t <= t]
         self._report.lost_commits += len(lost)
-        standing = {part["push"] for _, each in self._commits if not each["void"] for part in each["contributions"]}
-        kept = set(line.get("carried", ()))
+        standing = {part.push for _, each in self._commits if not each.void for part in each.contributions}
+        kept = set(line.carried)
         for push in self._pushes.values():
-            if push.push in kept:
+            if push.told.push in kept:
                 push.fate = Fate.CARRIED
-            elif push.push not in standing:
+            elif push.told.push not in standing:
                 self._lose(push, number)
 
     def _lose(self, push: Push, number: int) -> None:
         if push.fate in (Fate.OPEN, Fate.CARRIED, Fate.MERGED):
             push.fate, push.fate_line = Fate.ROLLED_BACK, number
 
-    def _joined(self, number: int, line: Line) -> None:
-        self._islands[int(line["island"])].joined(int(line.get("step", 0)))
-
-    def _done(self, number: int, line: Line) -> None:
-        self._islands[int(line["island"])].seen(int(line["step"]))
-
-    def _pushed(self, number: int, line: Line) -> None:
-        island = self._islands[int(line["island"])]
+    def _pushed(self, number: int, line: lines.Pushed) -> None:
+        island = self._islands[line.island]
         if not island.starts:
             island.starts.append(0)
-        last, steps = int(line["capture_step"]), int(line["steps"])
-        island.seen(last)
-        push = Push(
-            line=number,
-            island=int(line["island"]),
-            generation=str(line["generation"]),
-            push=str(line["push"]),
-            fragment=int(line["fragment"]),
-            base=(int(line["base_version"]), str(line["base_digest"])),
-            steps=steps,
-            tokens=int(line["tokens"]),
-            first=last - steps + 1,
-            last=last,
-            life=len(island.starts) - 1,
-        )
-        known = self._pushes.get(push.push)
+        island.seen(line.capture_step)
+        known = self._pushes.get(line.push)
         if known is not None:
-            self._violate(f"push {push.push} is admitted twice", known.line, number)
-        self._pushes[push.push] = push
+            self._violate(f"push {line.push} is admitted twice", known.line, number)
+        self._pushes[line.push] = Push(number, line, life=len(island.starts) - 1)
 
-    def _commit(self, number: int, line: Line) -> None:
-        self._report.commits += not line["void"]
-        self._report.void += bool(line["void"])
+    def _commit(self, number: int, line: lines.Commit) -> None:
+        self._report.commits += not line.void
+        self._report.void += line.void
         expected = self._step + 1
-        if line["t"] != expected:
-            self._violate(f"outer step {line['t']} is committed where {expected} was due", number)
+        if line.t != expected:
+            self._violate(f"outer step {line.t} is committed where {expected} was due", number)
         self._commits.append((number, line))
-        for part in line["contributions"]:
-            if part["steps"] == 0 or line["void"]:
+        for part in line.contributions:
+            if part.steps == 0 or line.void:
                 continue
-            push = self._pushes.get(part["push"])
+            push = self._pushes.get(part.push)
             if push is None:
-                self._violate(f"outer step {line['t']} merges push {part['push']}, which was never admitted", number)
+                self._violate(f"outer step {line.t} merges push {part.push}, which was never admitted", number)
                 continue
-            said = (part["island"], part["steps"], part["tokens"], line["fragment"])
-            if said != (push.island, push.steps, push.tokens, push.fragment):
-                self._violate(f"outer step {line['t']} tells of push {push.push} otherwise", push.line, number)
-            push.late = bool(part.get("carried"))
+            told = push.told
+            said = (part.island, part.steps, part.tokens, line.fragment)
+            if said != (told.island, told.steps, told.tokens, told.fragment):
+                self._violate(f"outer step {line.t} tells of push {part.push} otherwise", push.line, number)
+            push.late = part.carried
             self._decide(push, Fate.MERGED, number)
 
-    def _carried(self, number: int, line: Line) -> None:
-        self._fate_of(line, Fate.CARRIED, number)
-
-    def _dropped(self, number: int, line: Line) -> None:
-        push = self._fate_of(line, Fate.DROPPED, number)
-        if push is not None:
-            push.reason = _kind(str(line["reason"]))
-
-    def _refused(self, number: int, line: Line) -> None:
-        self._report.refused += line.get("push") is not None
-
-    def _fate_of(self, line: Line, fate: Fate, number: int) -> Push | None:
-        push = self._pushes.get(str(line["push"]))
+    def _fate_of(self, name: str, fate: Fate, number: int) -> Push | None:
+        push = self._pushes.get(name)
         if push is not None:  # An empty answer, dropped with its round, was never a push.
             self._decide(push, fate, number)
         return push
@@ -218,8 +188,8 @@ class Audit:
     def _decide(self, push: Push, fate: Fate, number: int) -> None:
         """A push has one fate; only a carried one may get another, and one in a commit that is merged but lost."""
         if push.fate not in (Fate.OPEN, Fate.CARRIED):
-            text = f"push {push.push} of island {push.island} is {fate.value}, but it was {push.fate.value} before"
-            self._violate(text, push.fate_line, number)
+            who = f"push {push.told.push} of island {push.told.island}"
+            self._violate(f"{who} is {fate.value}, but it was {push.fate.value} before", push.fate_line, number)
         push.fate, push.fate_line = fate, number
 
     # -- The whole run ------------------------------------------------------------------------------------------------
@@ -229,25 +199,26 @@ class Audit:
         units: dict[tuple[int, int, int], list[tuple[int, int, int]]] = defaultdict(list)
         anchors: dict[tuple[int, int, tuple[int, str]], int] = {}
         for number, line in self._commits:
-            if line["void"]:
+            if line.void:
                 continue
-            for part in line["contributions"]:
-                push = self._pushes.get(part["push"])
-                if push is None or push.steps == 0:
+            for part in line.contributions:
+                push = self._pushes.get(part.push)
+                if push is None or push.told.steps == 0:
                     continue
-                anchor = (push.fragment, push.island, push.base)
+                fragment, island = push.told.fragment, push.told.island
+                anchor = (fragment, island, push.base)
                 if anchor in anchors:
-                    what = f"two deltas of island {push.island} from one anchor (version {push.base[0]})"
-                    self._violate(f"{what} are in fragment {push.fragment}", anchors[anchor], number)
+                    what = f"two deltas of island {island} from one anchor (version {push.told.base_version})"
+                    self._violate(f"{what} are in fragment {fragment}", anchors[anchor], number)
                 anchors[anchor] = number
                 for life, first, last in self._spans(push):
-                    units[push.fragment, push.island, life].append((first, last, number))
+                    units[fragment, island, life].append((first, last, number))
         for (fragment, island, _), spans in units.items():
             self._find_overlap(fragment, island, sorted(spans))
 
     def _spans(self, push: Push) -> list[tuple[int, int, int]]:
         """(life, first, last) of the steps in a push; more than one when it goes on from an earlier life's."""
-        island = self._islands[push.island]
+        island = self._islands[push.told.island]
         spans, first = [], push.first
         while first <= push.last:
             life = island.owner(first, push.life)
@@ -270,8 +241,8 @@ class Audit:
         ends: dict[tuple[int, int, int], int] = {}
         gaps = 0
         for push in sorted(self._pushes.values(), key=lambda push: push.line):
-            key = (push.island, push.life, push.fragment)
-            begin = ends.get(key, self._islands[push.island].starts[push.life])
+            key = (push.told.island, push.life, push.told.fragment)
+            begin = ends.get(key, self._islands[push.told.island].starts[push.life])
             gaps += max(0, push.first - 1 - begin)
             ends[key] = max(push.last, begin)
         return gaps
@@ -287,32 +258,16 @@ def _kind(reason: str) -> str:
     return " ".join("N" if word.strip(",.;").isdigit() else word for word in head.split())
 
 
-def read_tape(path: Path) -> Iterable[tuple[int, Line | None]]:
-    """The lines of a tape with their numbers; None for one that was torn off."""
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
-                try:
-                    line = json.loads(raw)
-                except ValueError:
-                    line = None
-                yield number, line if isinstance(line, dict) else None
-    except OSError as error:
-        raise UserError(f"cannot read the event tape {path}: {error.strerror}") from error
-
-
 def audit(path: Path) -> Report:
     """Audit one tape. Raises `UserError` when it cannot be read."""
-    auditing, number, seen = Audit(), 0, 0
-    torn: list[int] = []
+    auditing, number, torn = Audit(), 0, 0
     for number, line in read_tape(path):
         if line is None:
-            torn.append(number)
+            torn += 1
         else:
-            seen += "event" in line
             auditing.take(number, line)
-    if number and not seen:
+    if number and torn == number:
         raise UserError(f"{path} is no event tape of a syncer: no line of it is an event")
     report = auditing.report()
-    report.lines, report.torn = number, len(torn)
+    report.lines, report.torn = number, torn
     return report

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from swift_diloco.core.formats.tape_lines import Pushed
+
 
 class Fate(Enum):
     """What became of a push."""
@@ -26,22 +28,30 @@ class Push:
     """One admitted push."""
 
     line: int
-    island: int
-    generation: str
-    push: str
-    fragment: int
-    base: tuple[int, str]
-    steps: int
-    tokens: int
-    first: int
-    last: int
-    """Local steps first … last are in it."""
+    """Number of the line that told of it."""
+    told: Pushed
     life: int
+    """Of its island."""
     fate: Fate = Fate.OPEN
     fate_line: int = 0
     reason: str = ""
     late: bool = False
     """It was merged into a later round than the one it was pushed for."""
+
+    @property
+    def base(self) -> tuple[int, str]:
+        """Version and digest of its anchor."""
+        return self.told.base_version, self.told.base_digest
+
+    @property
+    def first(self) -> int:
+        """The first local step that is in it."""
+        return self.told.capture_step - self.told.steps + 1
+
+    @property
+    def last(self) -> int:
+        """The last one."""
+        return self.told.capture_step
 
 
 @dataclass
@@ -54,8 +64,8 @@ class Sum:
 
     def add(self, push: Push) -> None:
         self.pushes += 1
-        self.steps += push.steps
-        self.tokens += push.tokens
+        self.steps += push.told.steps
+        self.tokens += push.told.tokens
 
     def plain(self) -> dict[str, int]:
         return {"pushes": self.pushes, "steps": self.steps, "tokens": self.tokens}

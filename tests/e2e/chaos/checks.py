@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean, pvariance
-from typing import Any
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.tools.audit.auditing import audit
 from tests.e2e.chaos.scenario import TARGETS
 from tests.e2e.chaos.world import RunFailed, World
@@ -30,12 +30,12 @@ BEST_LOSS = NOISE + pvariance(TARGETS)
 """No run, undisturbed or not, ends lower."""
 
 
-def standing(tape: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def standing(tape: Sequence[tape_lines.TapeLine]) -> list[tape_lines.TapeLine]:
     """The tape without the commits that a syncer took back when it went on from an older checkpoint."""
-    lines: list[dict[str, Any]] = []
+    lines: list[tape_lines.TapeLine] = []
     for line in tape:
-        if line["event"] == "resumed":
-            lines = [each for each in lines if each["event"] != "commit" or each["t"] <= line["t"]]
+        if isinstance(line, tape_lines.Resumed):
+            lines = [each for each in lines if not isinstance(each, tape_lines.Commit) or each.t <= line.t]
         lines.append(line)
     return lines
 
@@ -56,8 +56,8 @@ def check(world: World) -> None:
         check_tape(standing(world.syncer.tape), min_islands=world.scenario.min_islands)
     except AssertionError as error:
         raise RunFailed(f"the tape does not hold: {error}\n{story}") from error
-    commits = [line for line in world.syncer.tape if line["event"] == "commit"]
-    longest = max((part["steps"] for line in commits for part in line["contributions"]), default=0)
+    commits = [line for line in world.syncer.tape if isinstance(line, tape_lines.Commit)]
+    longest = max((part.steps for line in commits for part in line.contributions), default=0)
     if longest > LONGEST_ANCHOR_SHARE * world.scenario.steps:
         return
     for name, value in world.islands[0].result["sample"].items():

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from swift_diloco.core.formats import tape_lines
 from tests.e2e.chaos.scenario import SYNCER
 from tests.e2e.chaos.world import Struck, World
 
@@ -44,8 +45,8 @@ def costs(world: World) -> list[Cost]:
 
 def _cost(world: World, struck: Struck) -> Cost:
     tape, victim = world.syncer.tape, struck.fault.victim
-    commits = [line for line in tape if line["event"] == "commit" and not line["void"]]
-    later = [line for line in commits if line["time"] > struck.at]
+    commits = [line for line in tape if isinstance(line, tape_lines.Commit) and not line.void]
+    later = [line for line in commits if line.time > struck.at]
     again = _time(line for line in later if _part(line, victim, _generations(tape, victim, struck.at)))
     without = _time(line for line in later if not _part(line, victim, None))
     disturbed = any(other is not struck and _overlap(other, struck) for other in world.struck)
@@ -55,15 +56,15 @@ def _cost(world: World, struck: Struck) -> Cost:
     pushed = [
         max(
             (
-                p["capture_step"]
+                p.capture_step
                 for c in commits
-                if c["fragment"] == f
-                for p in c["contributions"]
+                if c.fragment == f
+                for p in c.contributions
                 if _of(p, victim, tape, struck)
             ),
             default=0,
         )
-        for f in sorted({line["fragment"] for line in commits})
+        for f in sorted({line.fragment for line in commits})
     ]
     return Cost(
         survivors_commit_s=without - struck.at if away and without is not None else None,
@@ -81,25 +82,25 @@ def _overlap(other: Struck, struck: Struck) -> bool:
     return gone and (not other.back_at or other.back_at > struck.at - SETTLED_S)
 
 
-def _of(part: dict[str, Any], victim: int, tape: Sequence[dict[str, Any]], struck: Struck) -> bool:
+def _of(part: tape_lines.Contribution, victim: int, tape: Sequence[tape_lines.TapeLine], struck: Struck) -> bool:
     """Whether it is of the victim's life before its death."""
-    return part["island"] == victim and part["generation"] not in _generations(tape, victim, struck.at)
+    return part.island == victim and part.generation not in _generations(tape, victim, struck.at)
 
 
-def _generations(tape: Sequence[dict[str, Any]], island: int, since: float) -> set[str]:
+def _generations(tape: Sequence[tape_lines.TapeLine], island: int, since: float) -> set[str]:
     """The joinings of an island after a time."""
-    joined = (line for line in tape if line["event"] == "joined" and line["island"] == island)
-    return {line["generation"] for line in joined if line["time"] > since}
+    joined = (line for line in tape if isinstance(line, tape_lines.Joined) and line.island == island)
+    return {line.generation for line in joined if line.time > since}
 
 
-def _part(commit: dict[str, Any], island: int, generations: set[str] | None) -> bool:
+def _part(commit: tape_lines.Commit, island: int, generations: set[str] | None) -> bool:
     """Whether the island (in one of these generations) contributed to the commit."""
-    parts = [part for part in commit["contributions"] if part["island"] == island and part["steps"] > 0]
-    return any(generations is None or part["generation"] in generations for part in parts)
+    parts = [part for part in commit.contributions if part.island == island and part.steps > 0]
+    return any(generations is None or part.generation in generations for part in parts)
 
 
-def _time(lines: Iterable[dict[str, Any]]) -> float | None:
-    return next((float(line["time"]) for line in lines), None)
+def _time(lines: Iterable[tape_lines.Line]) -> float | None:
+    return next((line.time for line in lines), None)
 
 
 def _resumed_at(world: World, struck: Struck) -> int:

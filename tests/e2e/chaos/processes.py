@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from swift_diloco.core.files.run_folder import living_address
+from swift_diloco.core.formats.tape_lines import TapeLine, decode_all
 from tests.e2e.chaos.nursery import Nursery
 from tests.e2e.chaos.scenario import SYNCER, TARGETS, How, Scenario
 from tests.fakes.island import Job
@@ -41,7 +42,6 @@ class News(msgspec.Struct, frozen=True):
     what: str
     number: int
     """The island's step or the syncer's outer step."""
-    row: dict[str, Any]
 
 
 class Lines:
@@ -51,7 +51,8 @@ class Lines:
         self._path = path
         self._offset = 0
 
-    def new(self) -> list[dict[str, Any]]:
+    def raw(self) -> list[bytes]:
+        """What was written since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -59,8 +60,11 @@ class Lines:
             data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
+        return whole.splitlines()
+
+    def new(self) -> list[dict[str, Any]]:
         rows = []
-        for line in whole.splitlines():
+        for line in self.raw():
             with contextlib.suppress(ValueError):
                 rows.append(json.loads(line))
         return rows
@@ -114,7 +118,7 @@ class IslandHost:
             self.step = int(row.get("step", self.step))
             self.last = row.get("event", self.last) if row.get("event") not in ("push", "install") else self.last
         self.said += rows
-        return [News(self.number, row.get("event", "step"), row["step"], row) for row in rows if "step" in row]
+        return [News(self.number, row.get("event", "step"), row["step"]) for row in rows if "step" in row]
 
     def signal(self, number: signal.Signals) -> None:
         assert self.pid is not None
@@ -142,7 +146,7 @@ class SyncerHost:
         self.address = "tcp://127.0.0.1:0"
         self.done = False
         self.life = 0
-        self.tape: list[dict[str, Any]] = []
+        self.tape: list[TapeLine] = []
         self.process: subprocess.Popen[bytes] | None = None
         self._flags = [*_flags(scenario), "--final-linger-s", str(linger_s)]
         self._checkpoints = checkpoints
@@ -170,9 +174,9 @@ class SyncerHost:
             self.address = address
 
     def news(self) -> list[News]:
-        rows = self._lines.new()
-        self.tape += rows
-        return [News(SYNCER, row["event"], int(row.get("t") or row.get("version") or 0), row) for row in rows]
+        lines = [line for _, line in decode_all(self._lines.raw()) if line is not None]
+        self.tape += lines
+        return [News(SYNCER, _event(line), getattr(line, "t", getattr(line, "version", 0))) for line in lines]
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
@@ -185,6 +189,10 @@ class SyncerHost:
 
     def log(self) -> str:
         return (self.folder / "log").read_text()
+
+
+def _event(line: TapeLine) -> str:
+    return str(line.__struct_config__.tag)
 
 
 def _flags(scenario: Scenario) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.tools.audit.auditing import audit
 from tests.e2e.chaos.__main__ import run
 from tests.e2e.chaos.checks import standing
@@ -31,8 +31,8 @@ def steps_between(world: World, island: int, begin: float, end: float) -> list[i
     return [row["step"] for row in said if "blocked_s" in row and "time" in row and begin < row["time"] < end]
 
 
-def commits(world: World) -> list[dict[str, Any]]:
-    return [line for line in standing(world.syncer.tape) if line["event"] == "commit" and not line["void"]]
+def commits(world: World) -> list[tape_lines.Commit]:
+    return [line for line in standing(world.syncer.tape) if isinstance(line, tape_lines.Commit) and not line.void]
 
 
 def test_survivors_are_not_blocked_and_commit_within_a_second_of_a_kill(tmp_path: Path, nursery: Nursery) -> None:
@@ -60,8 +60,8 @@ def test_pause_whose_syncer_dies_ends_after_a_lease_and_the_islands_train_on(tmp
     island, syncer = world.struck
     assert len(steps_between(world, 0, island.at + 0.5, syncer.at)) <= 2, "it was not paused"
     assert len(steps_between(world, 0, syncer.at + 2.5, syncer.at + 3.9)) >= 10, "the pause did not end"
-    during = [line for line in world.syncer.tape if line["event"] == "commit" and island.at + 1 < line["time"]]
-    assert all(line["void"] or len(line["contributions"]) >= 2 for line in during)
+    during = [line for line in world.syncer.tape if isinstance(line, tape_lines.Commit) and island.at + 1 < line.time]
+    assert all(line.void or len(line.contributions) >= 2 for line in during)
 
 
 def test_island_that_dies_between_the_final_cut_and_its_last_save_gets_the_cut_again(
@@ -77,11 +77,11 @@ def test_finished_island_counts_with_empty_answers_while_slower_ones_train(tmp_p
     scenario = Scenario(steps=40, slowness=(1.0, 3.0, 3.0), quorum=3)
     world = run(scenario, tmp_path / "run", nursery)
     finished_at = next(row["time"] for row in world.islands[0].said if row.get("event") == "finish")
-    later = [line for line in commits(world) if line["time"] > finished_at]
+    later = [line for line in commits(world) if line.time > finished_at]
     assert len(later) >= 10
-    with_work = [part for line in later[6:] for part in line["contributions"] if part["island"] == 0 and part["steps"]]
+    with_work = [part for line in later[6:] for part in line.contributions if part.island == 0 and part.steps]
     assert not with_work
-    assert sum(any(part["island"] == 0 for part in line["contributions"]) for line in later[6:]) >= 3
+    assert sum(any(part.island == 0 for part in line.contributions) for line in later[6:]) >= 3
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -91,11 +91,11 @@ def test_syncer_killed_between_a_publication_and_its_checkpoint_loses_only_what_
     kill = Fault(SYNCER, "kill", "commit", after=9, away_s=0.5)
     scenario = Scenario(steps=80, checkpoint_every=6, durable=durable, faults=(kill,))
     world = run(scenario, tmp_path / "run", nursery)
-    (resumed,) = [line for line in world.syncer.tape if line["event"] == "resumed"]
+    (resumed,) = [line for line in world.syncer.tape if isinstance(line, tape_lines.Resumed)]
     before = world.syncer.tape[: world.syncer.tape.index(resumed)]
-    published = max(line["version"] for line in before if line["event"] == "fetched")
+    published = max(line.version for line in before if isinstance(line, tape_lines.Fetched))
     if durable:  # The tape may tell of a commit that was on its way to the disk, and so to nobody.
-        assert published <= resumed["t"] >= 8
+        assert published <= resumed.t >= 8
     else:
-        assert resumed["t"] < published
-        assert audit(world.syncer.folder / "tape.jsonl").lost_commits >= published - resumed["t"]
+        assert resumed.t < published
+        assert audit(world.syncer.folder / "tape.jsonl").lost_commits >= published - resumed.t

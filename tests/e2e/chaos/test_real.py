@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.island.files.record_files import RECORD_FILE
 from swift_diloco.tools.audit.auditing import audit
 from tests.e2e.chaos.checks import standing
@@ -174,7 +175,7 @@ def test_killed_island_comes_back_from_its_checkpoint(
         victim.kill()
         victim.start()
         run.end()
-        assert len([line for line in run.syncer.tape if line["event"] == "joined" and line["island"] == 1]) == 2
+        assert len([line for line in run.syncer.tape if isinstance(line, tape_lines.Joined) and line.island == 1]) == 2
         assert run.loss() <= LOSS_RATIO_MAX * undisturbed_loss
 
 
@@ -188,7 +189,7 @@ def test_killed_syncer_goes_on_from_its_checkpoint_under_training_islands(
         run.until(lambda: all(i.step() > b + 1 for i, b in zip(run.islands, before, strict=True)), "training goes on")
         run.syncer.start()
         run.end()
-        assert [line["event"] for line in run.syncer.tape].count("resumed") == 1
+        assert len([line for line in run.syncer.tape if isinstance(line, tape_lines.Resumed)]) == 1
         assert run.loss() <= LOSS_RATIO_MAX * undisturbed_loss
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from swift_diloco.core.formats import tape_lines
 from tests.e2e.chaos.nursery import Nursery
 from tests.e2e.chaos.processes import SIGNALS, IslandHost, News, SyncerHost
 from tests.e2e.chaos.scenario import LATE, SYNCER, Fault, Scenario
@@ -193,7 +194,7 @@ class World:
         return all(island.done or any("digest" in row for row in island.said[-1:]) for island in self.islands)
 
     def _was_final(self) -> bool:
-        return self.syncer_restarts and any(line["event"] == "final" for line in self.syncer.tape)
+        return self.syncer_restarts and any(isinstance(line, tape_lines.Final) for line in self.syncer.tape)
 
     def _host(self, victim: int) -> IslandHost | SyncerHost:
         return self.syncer if victim == SYNCER else self.islands[victim]

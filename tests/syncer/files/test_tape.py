@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from pathlib import Path
 
 import pytest
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.files.tape_file import read_tape
 from swift_diloco.core.formats import tape_lines
 from syncer.files.tape import Tape
 
@@ -17,18 +17,23 @@ def test_lines_are_there_at_once_and_appended_to_what_is_there(tmp_path: Path) -
     path = tmp_path / "folder" / "tape.jsonl"
     with Tape(path, clock=lambda: 12.3456789) as tape:
         tape.write(tape_lines.Stopped(reason="é"))
-        assert path.read_text(encoding="utf-8") == '{"event":"stopped","time":12.345679,"reason":"é"}\n'
+        assert path.read_text(encoding="utf-8") == (
+            '{"event":"opened","time":12.345679,"format":1}\n{"event":"stopped","time":12.345679,"reason":"é"}\n'
+        )
     with Tape(path, clock=lambda: 13.0) as tape:
         tape.write(tape_lines.Stateless(island=1))
-    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["stopped", "stateless"]
+    kinds = [tape_lines.Opened, tape_lines.Stopped, tape_lines.Opened, tape_lines.Stateless]
+    assert [type(line) for _, line in read_tape(path)] == kinds
 
 
 def test_a_line_that_a_killed_process_left_unfinished_stays_a_line_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
-    path.write_text('{"event":"a"}\n{"event":"b","t')
+    path.write_text('{"event":"stateless","time":1.0,"island":0}\n{"event":"stopped","t')
     with Tape(path, clock=lambda: 1.0) as tape:
         tape.write(tape_lines.Stateless(island=1))
-    assert path.read_text() == '{"event":"a"}\n{"event":"b","t\n{"event":"stateless","time":1.0,"island":1}\n'
+    first, second = tape_lines.Stateless(time=1.0, island=0), tape_lines.Stateless(time=1.0, island=1)
+    opened = tape_lines.Opened(time=1.0, format=tape_lines.FORMAT)
+    assert list(read_tape(path)) == [(1, first), (2, None), (3, opened), (4, second)]
 
 
 class FullDisk:
@@ -65,7 +70,8 @@ def test_a_full_disk_loses_no_line_and_keeps_their_order(tmp_path: Path, caplog:
         disk.room = 10**6
         tape.write(tape_lines.Stateless(island=3))
         tape.sync()
-    assert [json.loads(line)["island"] for line in path.read_text().splitlines()] == [0, 1, 2, 3]
+    islands = [line.island for _, line in read_tape(path) if isinstance(line, tape_lines.Stateless)]
+    assert islands == [0, 1, 2, 3] and len(path.read_text().splitlines()) == 5
     assert caplog.text.count("CANNOT BE WRITTEN") == 1, "told once, not for every line"
 
 
@@ -78,7 +84,7 @@ def test_fields_that_are_not_json_are_our_bug_and_write_nothing(tmp_path: Path) 
     with Tape(tmp_path / "tape.jsonl") as tape:
         with pytest.raises(TypeError):
             tape.write(tape_lines.Stopped(reason=object()))  # type: ignore[arg-type]
-        assert (tmp_path / "tape.jsonl").read_text() == ""
+        assert [type(line) for _, line in read_tape(tmp_path / "tape.jsonl")] == [tape_lines.Opened]
 
 
 def test_a_sync_beside_a_write_waits_for_the_line_and_does_not_call_it_lost(tmp_path: Path) -> None:

@@ -7,44 +7,84 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from swift_diloco.cli import main
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.formats import tape_lines as lines
 from swift_diloco.tools.audit.auditing import audit
 from swift_diloco.tools.audit.report import Fate, Report
 
-Row = dict[str, Any]
-
-INIT: Row = {"event": "init", "run": "r", "fragments": [], "layout": "f"}
+INIT = lines.Init(run="r", fragments=(), layout="f")
 
 
-def joined(island: int, step: int = 0) -> Row:
-    return {"event": "joined", "island": island, "generation": f"g{island}", "step": step, "reason": ""}
+def joined(island: int, step: int = 0) -> lines.Joined:
+    return lines.Joined(island=island, generation=f"g{island}", step=step, reason="")
 
 
-def pushed(push: str, last: int, steps: int, t: int = 1, **changes: Any) -> Row:
+def pushed(push: str, last: int, steps: int, t: int = 1, **changes: Any) -> lines.Pushed:
     """Island 0's push of the steps last − steps + 1 … last, of fragment 0, 10 tokens a step."""
-    row: Row = {"event": "pushed", "island": 0, "generation": "g0", "push": push, "t": t, "fragment": 0}
-    row |= {"base_version": t - 1, "base_digest": f"d{t - 1}", "steps": steps, "tokens": 10 * steps}
-    return row | {"capture_step": last} | changes
+    line = lines.Pushed(
+        island=0,
+        generation="g0",
+        push=push,
+        t=t,
+        fragment=0,
+        base_version=t - 1,
+        base_digest=f"d{t - 1}",
+        steps=steps,
+        tokens=10 * steps,
+        capture_step=last,
+    )
+    return replace(line, **changes)
 
 
-def commit(t: int, *pushes: Row, void: bool = False, fragment: int = 0) -> Row:
-    parts = [
-        {name: push[name] for name in ("island", "generation", "push", "steps", "tokens", "capture_step")}
-        for push in pushes
-    ]
-    return {"event": "commit", "t": t, "fragment": fragment, "version": t, "void": void, "contributions": parts}
+def part(push: lines.Pushed) -> lines.Contribution:
+    return lines.Contribution(
+        island=push.island,
+        generation=push.generation,
+        push=push.push,
+        base_version=push.base_version,
+        lag=0,
+        steps=push.steps,
+        tokens=push.tokens,
+        weight=1.0,
+        bytes=16,
+        capture_step=push.capture_step,
+    )
 
 
-def dropped(push: Row, reason: str) -> Row:
-    return {"event": "dropped", "island": 0, "push": push["push"], "t": 1, "fragment": 0, "reason": reason}
+def commit(t: int, *pushes: lines.Pushed, void: bool = False, fragment: int = 0) -> lines.Commit:
+    return lines.Commit(
+        t=t,
+        fragment=fragment,
+        version=t,
+        digest=f"d{t}",
+        void=void,
+        contributions=tuple(map(part, pushes)),
+        offenders=(),
+        quorum_s=0.0,
+        round_s=0.0,
+        merge_s=0.0,
+    )
 
 
-def found(tmp_path: Path, *rows: Row) -> Report:
-    tape = tmp_path / "tape.jsonl"
-    tape.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return audit(tape)
+def carried(push: lines.Pushed) -> lines.Carried:
+    return lines.Carried(island=0, push=push.push, t=push.t, fragment=0)
+
+
+def dropped(push: lines.Pushed, reason: str) -> lines.Dropped:
+    return lines.Dropped(island=0, push=push.push, t=1, fragment=0, reason=reason)
+
+
+def resumed(t: int, *carried: str) -> lines.Resumed:
+    return lines.Resumed(t=t, run="r", versions=(), carried=carried)
+
+
+def found(tmp_path: Path, *tape: lines.TapeLine) -> Report:
+    path = tmp_path / "tape.jsonl"
+    path.write_bytes(b"".join(lines.encode(line, 1.0) for line in tape))
+    return audit(path)
 
 
 def fates(report: Report) -> dict[str, tuple[int, int, int]]:
@@ -65,7 +105,7 @@ def test_a_clean_tape_is_ok_and_everything_is_accounted_for(tmp_path: Path) -> N
         dropped(b, "outer step 2 closed before the push was complete"),
         commit(2, void=True),
         c,
-        {"event": "carried", "island": 0, "push": "c", "t": 3, "fragment": 0},
+        carried(c),
         d,
     )
     assert report.ok and report.violations == []
@@ -109,7 +149,7 @@ def test_a_merged_push_that_was_never_admitted_is_a_violation(tmp_path: Path) ->
 
 def test_a_commit_that_tells_of_other_steps_than_were_pushed_is_a_violation(tmp_path: Path) -> None:
     a = pushed("a", 5, 5)
-    report = found(tmp_path, INIT, joined(0), a, commit(1, a | {"tokens": 51}))
+    report = found(tmp_path, INIT, joined(0), a, commit(1, replace(a, tokens=51)))
     assert [v.text for v in report.violations] == ["outer step 1 tells of push a otherwise"]
 
 
@@ -121,7 +161,7 @@ def test_an_outer_step_that_is_left_out_is_a_violation(tmp_path: Path) -> None:
 def test_commits_after_the_step_a_restart_goes_on_from_are_rolled_back(tmp_path: Path) -> None:
     a, b, c = pushed("a", 5, 5), pushed("b", 9, 4, t=2), pushed("c", 12, 3, t=3)
     again = pushed("again", 14, 9, t=2)
-    rows = [INIT, joined(0), a, commit(1, a), b, commit(2, b), c, {"event": "resumed", "t": 1, "run": "r"}]
+    rows: list[lines.TapeLine] = [INIT, joined(0), a, commit(1, a), b, commit(2, b), c, resumed(1)]
     report = found(tmp_path, *rows, joined(0, 12), again, commit(2, again))
     assert report.ok, report.violations
     assert fates(report) == {"merged": (2, 14, 140), "rolled_back": (2, 7, 70)}
@@ -130,19 +170,18 @@ def test_commits_after_the_step_a_restart_goes_on_from_are_rolled_back(tmp_path:
 
 def test_a_carried_push_of_the_checkpoint_is_carried_again_after_a_restart(tmp_path: Path) -> None:
     a = pushed("a", 5, 5)
-    carried = {"event": "carried", "island": 0, "push": "a", "t": 1, "fragment": 0}
-    rows = [INIT, joined(0), a, carried, commit(1, void=True), commit(2, a)]
-    report = found(tmp_path, *rows, {"event": "resumed", "t": 1, "run": "r", "carried": ["a"]})
+    rows: list[lines.TapeLine] = [INIT, joined(0), a, carried(a), commit(1, void=True), commit(2, a)]
+    report = found(tmp_path, *rows, resumed(1, "a"))
     assert report.ok and fates(report) == {"carried": (1, 5, 50)}
 
 
 def test_going_on_from_a_step_that_was_never_committed_is_a_violation(tmp_path: Path) -> None:
-    report = found(tmp_path, INIT, commit(1, void=True), {"event": "resumed", "t": 2, "run": "r"})
+    report = found(tmp_path, INIT, commit(1, void=True), resumed(2))
     assert [v.text for v in report.violations] == ["the syncer went on from outer step 2, which the tape does not have"]
 
 
 def test_a_tape_that_begins_with_a_restart_goes_on_from_its_step(tmp_path: Path) -> None:
-    report = found(tmp_path, {"event": "resumed", "t": 8, "run": "r"}, commit(9, void=True))
+    report = found(tmp_path, resumed(8), commit(9, void=True))
     assert report.ok and report.runs == 1
 
 
@@ -174,9 +213,16 @@ def test_a_new_run_begins_anew_and_what_was_open_is_lost(tmp_path: Path) -> None
 
 def test_a_line_torn_off_by_a_killed_process_is_counted_and_passed_over(tmp_path: Path) -> None:
     tape = tmp_path / "tape.jsonl"
-    tape.write_text(json.dumps(INIT) + '\n{"event":"com\n' + json.dumps({"event": "resumed", "t": 0}) + "\n")
+    tape.write_bytes(lines.encode(INIT, 1.0) + b'{"event":"com\n' + lines.encode(resumed(0), 2.0))
     report = audit(tape)
     assert report.ok and (report.torn, report.lines) == (1, 3)
+
+
+def test_a_line_that_the_format_does_not_have_is_refused_and_not_passed_over(tmp_path: Path) -> None:
+    tape = tmp_path / "tape.jsonl"
+    tape.write_bytes(lines.encode(INIT, 1.0) + b'{"event":"merged","time":2.0,"push":"a"}\n')
+    with pytest.raises(UserError, match="line 2 of the tape"):
+        audit(tape)
 
 
 def test_the_command_prints_json_and_exits_with_1_on_a_violation(

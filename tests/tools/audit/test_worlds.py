@@ -3,7 +3,6 @@ find nothing."""
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from swift_diloco.simulate.worlds.plans import plan_of
@@ -17,7 +16,7 @@ def audited(seed: int) -> Report:
     run.finish()
     auditing = Audit()
     for number, line in enumerate(run.history.tape, 1):
-        auditing.take(number, msgspec.to_builtins(line))
+        auditing.take(number, line)
     return auditing.report()
 
 

@@ -23,7 +23,7 @@ LIVES_S = 120
 def syncer(run_dir: Path, root: Path, islands: int) -> None:
     """The detached process."""
     with lock.RunFolder(run_dir) as folder:
-        samples.write_lines(run_dir / lock.TAPE_FILE, samples.tape_rows())
+        samples.write_tape(run_dir / lock.TAPE_FILE)
         folder.publish_address("tcp://127.0.0.1:1", "instance")
         _live(root, islands)
 

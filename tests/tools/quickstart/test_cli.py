@@ -13,7 +13,7 @@ from tests.tools.quickstart import samples
 
 
 def report(**changes: object) -> Report:
-    tape = parse_tape(samples.tape_rows())
+    tape = parse_tape(samples.tape_lines())
     curves = {0: samples.points(), 1: samples.points()}
     return build_report(curves, samples.points(), tape, samples.measured(**changes), samples.facts())
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from swift_diloco.tools.admin import cli as admin
 from swift_diloco.tools.audit.auditing import audit
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
@@ -156,13 +157,13 @@ def test_islands_outlive_the_syncer_which_resumes_from_its_checkpoint(
         assert syncer.address == address
         jobs = [Job(project, tmp_path / "out0", flags), Job(project, tmp_path / "out1", {**flags, "data_seed": 7})]
         running = [job.start(swift_server, island, address) for island, job in enumerate(jobs)]
-        wait_until(lambda: len(syncer.events("commit")) >= 3)
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 3)
         syncer.process.kill()
     with SyncerProcess(tmp_path / "run", *PAIR, *kept, "--resume") as syncer:
         for job in running:
             job.wait().check()
         assert syncer.wait() == 0
-        assert len(syncer.events("resumed")) == 1
+        assert len(syncer.events(tape_lines.Resumed)) == 1
     # A commit on the tape may be taken again when the syncer died before it could be published.
     report = audit(tmp_path / "run" / "tape.jsonl")
     assert report.ok, report.violations
@@ -177,7 +178,7 @@ def test_an_operator_has_a_parked_island_save_twice_and_stop(
     flags = {"max_steps": 5000, "save_steps": 5000, "gradient_accumulation_steps": accumulation}
     with SyncerProcess(run, *FAST) as syncer:
         job = Job(project, out, flags, ranks=2).start(swift_server, 0, syncer.address)
-        wait_until(lambda: len(syncer.events("commit")) >= 1)
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 1)
         order("set", "min_islands=2", "--run-dir", str(run))
         wait_until(lambda: "paused by the syncer" in job.text())
         order("save", "--run-dir", str(run))  # met at the end of a step
@@ -219,8 +220,8 @@ def test_ctrl_c_ends_an_island_at_once_and_the_syncer_sees_it(
 ) -> None:
     with SyncerProcess(tmp_path / "run", *FAST) as syncer:
         job = Job(project, tmp_path / "out", {"max_steps": 5000}).start(swift_server, 0, syncer.address)
-        wait_until(lambda: len(syncer.events("commit")) >= 1)
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 1)
         job.kill(number=signal.SIGINT)
         result = job.wait(30)
         assert not result.timed_out and result.returncodes != (0,)
-        wait_until(lambda: syncer.events("left") != [] or syncer.events("gone") != [], 10)
+        wait_until(lambda: syncer.events(tape_lines.Left) != [], 10)

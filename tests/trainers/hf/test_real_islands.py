@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from swift_diloco.core.formats import tape_lines
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.forkserver.forkserver import ForkServer
 from tests.forkserver.tiny import TinyProject
@@ -28,7 +29,7 @@ def test_two_islands_end_with_equal_exports_bit_for_bit(
         run_islands(swift_server, syncer, jobs)
         assert syncer.wait() == 0
         check_tape(syncer.tape(), min_islands=2)
-        assert len(syncer.events("commit")) >= 3
+        assert len(syncer.events(tape_lines.Commit)) >= 3
     first, second = weights(tmp_path / "out0"), weights(tmp_path / "out1")
     assert first == second
     assert first != weights(project.model), "training changed nothing"
@@ -51,7 +52,7 @@ def test_a_two_rank_island_with_bf16_weights_ends_equal_to_one_of_one_rank(
         run_islands(swift_server, syncer, jobs)
         assert syncer.wait() == 0
         check_tape(syncer.tape(), min_islands=2)
-        contributions = [part for line in syncer.events("commit") for part in line["contributions"]]
+        contributions = [part for line in syncer.events(tape_lines.Commit) for part in line.contributions]
     assert weights(tmp_path / "out0") == weights(tmp_path / "out1")
     per_step = {island: _tokens_per_step(contributions, island) for island in (0, 1)}
     assert per_step[0] == pytest.approx(2 * per_step[1], rel=0.2), "two ranks see twice the tokens"
@@ -61,9 +62,9 @@ def test_a_two_rank_island_with_bf16_weights_ends_equal_to_one_of_one_rank(
     assert len(masters) == 2
 
 
-def _tokens_per_step(contributions: list[dict[str, int]], island: int) -> float:
-    own = [part for part in contributions if part["island"] == island and part["steps"]]
-    return sum(part["tokens"] for part in own) / sum(part["steps"] for part in own)
+def _tokens_per_step(contributions: list[tape_lines.Contribution], island: int) -> float:
+    own = [part for part in contributions if part.island == island and part.steps]
+    return sum(part.tokens for part in own) / sum(part.steps for part in own)
 
 
 def test_only_adapters_and_saved_modules_travel_with_lora(
@@ -99,8 +100,8 @@ def test_an_island_that_does_not_learn_and_one_that_does_meet_in_the_middle(
     with SyncerProcess(tmp_path / "run", *PAIR, *once) as syncer:
         run_islands(swift_server, syncer, jobs)
         assert syncer.wait() == 0
-        commits = [line for line in syncer.events("commit") if not line["void"]]
-        assert [[part["steps"] for part in line["contributions"]] for line in commits] == [[8, 8]]
+        commits = [line for line in syncer.events(tape_lines.Commit) if not line.void]
+        assert [[part.steps for part in line.contributions] for line in commits] == [[8, 8]]
     start, theta, merged = arrays(project.model), arrays(tmp_path / "alone"), arrays(tmp_path / "out0")
     assert start.keys() == theta.keys() == merged.keys()
     for name in start:

@@ -73,7 +73,7 @@ class Chaos:
     def checks(self, tape: Tape) -> tuple[Check, ...]:
         """What must hold because something was killed."""
         report = audit(self.folder.tape)
-        after = [commit for commit in tape.commits if self.moments and commit.time_s > self.moments[0].at - tape.begin]
+        after = [commit for commit in tape.commits if self.moments and commit.time > self.moments[0].at]
         back = any(part.island == VICTIM and part.steps for commit in after for part in commit.contributions)
         done = "; ".join(moment.what for moment in self.moments) or "nothing was killed: the run ended too soon"
         return (

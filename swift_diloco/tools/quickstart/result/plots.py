@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from swift_diloco.charts.svg import Chart, Series, smoothed
-from swift_diloco.tools.quickstart.result.figures import Commit, Tape
+from swift_diloco.core.formats.tape_lines import Commit
+from swift_diloco.tools.quickstart.result.figures import Tape
 from swift_diloco.tools.quickstart.result.losses import Point
 from swift_diloco.tools.quickstart.result.report import Happened
 
@@ -32,10 +33,11 @@ def _of_fragment(tape: Tape, fragment: int) -> list[Commit]:
 
 def versions_chart(tape: Tape) -> Chart:
     """The version of each fragment over time: who moves, and whether all keep up."""
-    end_s = max([commit.time_s for commit in tape.commits] + [tape.final_s or 0.0])
+    end_s = max([tape.since_begin(commit) for commit in tape.commits] + [tape.final_s or 0.0])
     series = []
     for fragment in range(tape.fragments):
-        points = [(0.0, 0.0)] + [(commit.time_s, float(commit.version)) for commit in _of_fragment(tape, fragment)]
+        points = [(0.0, 0.0)]
+        points += [(tape.since_begin(commit), float(commit.version)) for commit in _of_fragment(tape, fragment)]
         points.append((end_s, points[-1][1]))
         series.append(Series(f"fragment {fragment}", tuple(points), fragment, "steps"))
     return Chart("plot-versions", "Versions per fragment", "seconds", "version (outer step)", tuple(series))
@@ -62,13 +64,13 @@ def bytes_chart(tape: Tape) -> Chart:
     """Bytes pushed for and fetched after each outer step; 0 is the first cut, the last bar the final cut."""
     final_x = float(max((commit.t for commit in tape.commits), default=0) + 1)
     pushed = tuple(
-        (float(commit.t), float(sum(part.payload_bytes for part in commit.contributions))) for commit in tape.commits
+        (float(commit.t), float(sum(part.bytes for part in commit.contributions))) for commit in tape.commits
     )
     fetched: dict[float, float] = {}
     for fetch in tape.fetches:
-        final = tape.final_s is not None and fetch.time_s >= tape.final_s
+        final = tape.final_s is not None and tape.since_begin(fetch) >= tape.final_s
         x = final_x if final else float(fetch.version)
-        fetched[x] = fetched.get(x, 0.0) + fetch.payload_bytes
+        fetched[x] = fetched.get(x, 0.0) + fetch.bytes
     series = (Series("pushed", pushed, 0, "bars"), Series("fetched", tuple(sorted(fetched.items())), 1, "bars"))
     return Chart("plot-bytes", "Bytes per round", "outer step t", "bytes", series, y_unit="bytes")
 

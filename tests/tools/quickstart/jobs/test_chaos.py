@@ -99,13 +99,12 @@ def test_the_plan_waits_for_its_moments_and_happens_once(stage: Stage) -> None:
 def test_what_was_killed_must_have_come_back(stage: Stage) -> None:
     plan = chaos_of(stage)
     plan.folder.syncer.mkdir()
-    tape = parse_tape(samples.tape_rows())
+    tape = parse_tape(samples.tape_lines())
     plan.folder.tape.write_text("")
     back, once = plan.checks(tape)
     assert not back.passed and "the run ended too soon" in back.detail and once.passed
     plan.moments = [chaos.Moment(samples.BEGIN_S + 2.5, 10, f"thing {i}") for i in range(4)]
-    resumed = {"event": "resumed", "time": samples.BEGIN_S + 6.8, "t": 5}
-    tape = parse_tape([*samples.tape_rows(), resumed])
+    tape = parse_tape([*samples.tape_lines(), samples.resumed(6.8, 5)])
     back, _ = plan.checks(tape)
     assert back.passed and back.detail == "thing 0; thing 1; thing 2; thing 3"
     assert [each.time_s for each in plan.happened(tape)] == [2.5] * 4

@@ -36,7 +36,7 @@ class Balanced(HTMLParser):
 
 
 def page(folder: Path, **measured: object) -> str:
-    tape = parse_tape(samples.tape_rows())
+    tape = parse_tape(samples.tape_lines())
     curves = {0: samples.points(), 1: samples.points(begin=7.1)}
     report = build_report(curves, samples.points(), tape, samples.measured(**measured), samples.facts())
     path = folder / "report.html"

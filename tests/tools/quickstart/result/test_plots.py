@@ -1,10 +1,12 @@
 """plots.py: what is drawn, against the sample's rule."""
 
+from msgspec.structs import replace
+
 from swift_diloco.tools.quickstart.result import plots
 from swift_diloco.tools.quickstart.result.figures import Tape, parse_tape
 from tests.tools.quickstart import samples
 
-TAPE = parse_tape(samples.tape_rows())
+TAPE = parse_tape(samples.tape_lines())
 
 
 def test_versions_rise_at_the_commits_and_reach_the_end() -> None:
@@ -23,8 +25,8 @@ def test_staleness_has_a_point_per_contribution_that_tells_its_lag() -> None:
 
 
 def test_an_empty_answer_is_no_delta_and_has_no_staleness() -> None:
-    empty = {**samples.contribution(1, 1), "steps": 0, "tokens": 0}
-    rows = [samples.tape_rows()[0], samples.commit(1, contributions=[samples.contribution(0, 1), empty])]
+    empty = replace(samples.contribution(1, 1), steps=0, tokens=0)
+    rows = [samples.tape_lines()[0], samples.commit(1, contributions=(samples.contribution(0, 1), empty))]
     assert plots.staleness_chart(parse_tape(rows)).series[0].points == ((1.0, 5.0),)
 
 

@@ -13,7 +13,7 @@ from tests.tools.quickstart import samples
 
 def good_report() -> Report:
     curves = {1: samples.points(begin=7.1), 0: samples.points()}
-    tape = parse_tape(samples.tape_rows())
+    tape = parse_tape(samples.tape_lines())
     return build_report(curves, samples.points(begin=6.9), tape, samples.measured(), samples.facts())
 
 
@@ -59,7 +59,7 @@ def test_report_json_holds_the_numbers_of_the_files(tmp_path: Path) -> None:
     ],
 )
 def test_each_check_fails_for_its_own_reason(changes: dict[str, Any], failing: list[str]) -> None:
-    checks = run_checks(samples.measured(**changes), parse_tape(samples.tape_rows()))
+    checks = run_checks(samples.measured(**changes), parse_tape(samples.tape_lines()))
     assert [check.name for check in checks if not check.passed] == failing
 
 

@@ -1,9 +1,10 @@
-"""The `swift-diloco` command: a thin dispatcher, each subcommand importing only what it needs.
+"""The `swift-diloco` command: a table of subcommands, each loaded only when it is asked for.
 
 Knows no trainer and no socket. `swift-diloco syncer` becomes the syncer's own process, because this package never
 imports the syncer. Invariant: a user's mistake is one line on stderr and exit code 2.
 """
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +15,35 @@ from swift_diloco.core.errors import DilocoError, InternalError, UserError, one_
 from swift_diloco.core.settings.schema import nearest
 
 PROGRAM = "swift-diloco"
-Command = Callable[[list[str]], int]
+
+COMMANDS = {
+    "quickstart": ("tools.quickstart.cli", "main", "train a small model on two islands of this machine and report"),
+    "syncer": ("cli", "syncer", "run the syncer (the same as swift-diloco-syncer)"),
+    "status": ("tools.admin.cli", "status", "show what a running syncer does: members, rounds, for whom it waits"),
+    "admin": (
+        *("tools.admin.cli", "main"),
+        "give an order to a running syncer: save, save_and_stop, abort, set, kick, checkpoint, stop",
+    ),
+    "inspect": (
+        *("tools.inspect.cli", "main"),
+        "show the sync record of a trainer checkpoint: what it stands on, what was done since",
+    ),
+    "keygen": ("tools.keygen.cli", "main", "make key pairs for encrypted connections"),
+    "simulate": ("simulate.cli", "main", "forecast goodput, staleness and traffic of a fleet under interruptions"),
+    "bench": (
+        "tools.bench.cli",
+        "main",
+        "measure merge, link, brain and sync on this machine, each beside its ceiling",
+    ),
+    "audit": (
+        *("tools.audit.cli", "main"),
+        "prove from an event tape that nothing was merged twice, and account for every step",
+    ),
+    "export": ("tools.export.cli", "main", "make a model that transformers loads from a syncer's checkpoint"),
+    "plugin-path": ("cli", "plugin_path", "print the plugin file, for --external_plugins without the start-up hook"),
+    "version": ("cli", "version", "print the version"),
+}
+"""Name, module of this package, function in it (words -> exit code), and what it is for."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,17 +65,21 @@ def dispatch(words: list[str]) -> int:
         return 0
     if words[0] == "--version":
         words[0] = "version"
-    command = COMMANDS.get(words[0])
-    if command is None:
-        raise UserError(
-            f"unknown command {words[0]!r}, the nearest is {nearest(words[0], COMMANDS)}; see {PROGRAM} --help"
-        )
-    return command[0](words[1:])
+    return function_of(words[0])(words[1:])
+
+
+def function_of(name: str) -> Callable[[list[str]], int]:
+    """The function of a subcommand. Raises `UserError` where there is no such command."""
+    if name not in COMMANDS:
+        raise UserError(f"unknown command {name!r}, the nearest is {nearest(name, COMMANDS)}; see {PROGRAM} --help")
+    module, function, _ = COMMANDS[name]
+    found: Callable[[list[str]], int] = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+    return found
 
 
 def usage() -> str:
     """The help text."""
-    lines = [f"  {name:<12} {text}" for name, (_, text) in COMMANDS.items()]
+    lines = [f"  {name:<12} {text}" for name, (*_, text) in COMMANDS.items()]
     return "\n".join([f"usage: {PROGRAM} COMMAND …", "", *lines])
 
 
@@ -70,85 +103,6 @@ def syncer(words: list[str]) -> int:
     os.execv(sys.executable, [sys.executable, "-m", "syncer", *words])
 
 
-def quickstart(words: list[str]) -> int:
-    """Run the demonstration."""
-    from swift_diloco.tools.quickstart.cli import main as quickstart_main
-
-    return quickstart_main(words)
-
-
-def admin(words: list[str]) -> int:
-    """Give an order to a running syncer."""
-    from swift_diloco.tools.admin.cli import main as admin_main
-
-    return admin_main(words)
-
-
-def status(words: list[str]) -> int:
-    """Show what a syncer does."""
-    from swift_diloco.tools.admin.cli import status as admin_status
-
-    return admin_status(words)
-
-
-def keygen(words: list[str]) -> int:
-    """Make key pairs."""
-    from swift_diloco.tools.keygen.cli import main as keys_main
-
-    return keys_main(words)
-
-
-def simulate(words: list[str]) -> int:
-    """Forecast a fleet, or run simulated worlds with faults."""
-    from swift_diloco.simulate.cli import main as simulate_main
-
-    return simulate_main(words)
-
-
-def bench(words: list[str]) -> int:
-    """Measure this machine."""
-    from swift_diloco.tools.bench.cli import main as bench_main
-
-    return bench_main(words)
-
-
-def inspect(words: list[str]) -> int:
-    """Show the sync record of a checkpoint."""
-    from swift_diloco.tools.inspect.cli import main as inspect_main
-
-    return inspect_main(words)
-
-
-def audit(words: list[str]) -> int:
-    """Audit an event tape."""
-    from swift_diloco.tools.audit.cli import main as audit_main
-
-    return audit_main(words)
-
-
-def export(words: list[str]) -> int:
-    """Make a model from a syncer's checkpoint."""
-    from swift_diloco.tools.export.cli import main as export_main
-
-    return export_main(words)
-
-
 def _refuse_words(command: str, words: list[str]) -> None:
     if words:
         raise UserError(f"{PROGRAM} {command} takes no arguments, found {' '.join(words)}")
-
-
-COMMANDS: dict[str, tuple[Command, str]] = {
-    "quickstart": (quickstart, "train a small model on two islands of this machine and report"),
-    "syncer": (syncer, "run the syncer (the same as swift-diloco-syncer)"),
-    "status": (status, "show what a running syncer does: members, rounds, for whom it waits"),
-    "admin": (admin, "give an order to a running syncer: save, save_and_stop, abort, set, kick, checkpoint, stop"),
-    "inspect": (inspect, "show the sync record of a trainer checkpoint: what it stands on, what was done since"),
-    "keygen": (keygen, "make key pairs for encrypted connections"),
-    "simulate": (simulate, "forecast goodput, staleness and traffic of a fleet under interruptions"),
-    "bench": (bench, "measure merge, link, brain and sync on this machine, each beside its ceiling"),
-    "audit": (audit, "prove from an event tape that nothing was merged twice, and account for every step"),
-    "export": (export, "make a model that transformers loads from a syncer's checkpoint"),
-    "plugin-path": (plugin_path, "print the plugin file, for --external_plugins without the start-up hook"),
-    "version": (version, "print the version"),
-}

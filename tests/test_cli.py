@@ -1,7 +1,9 @@
 """The `swift-diloco` command's dispatcher."""
 
+import inspect
 import os
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,6 +14,12 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 0
     shown = capsys.readouterr().out
     assert [line.split()[0] for line in shown.splitlines()[2:]] == list(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_of_the_table_has_its_function(name: str) -> None:
+    (words,) = inspect.signature(cli.function_of(name), eval_str=True).parameters.values()
+    assert words.annotation in (list[str], Sequence[str])
 
 
 def test_an_unknown_command_is_one_line_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The parser of every command line of ours."""
+"""The parser of every command line of ours. A mistake is a `UserError`, one line with exit code 2 like all others."""
 
 import argparse
 from typing import NoReturn
@@ -6,8 +6,11 @@ from typing import NoReturn
 from swift_diloco.core.errors import UserError
 
 
-class _TeachingParser(argparse.ArgumentParser):
-    """An argument parser whose mistakes are `UserError`, so that they look like all others."""
+class Parser(argparse.ArgumentParser):
+    """Takes no shortened flag: a flag that is added later would change what it means."""
+
+    def __init__(self, prog: str, description: str, epilog: str | None = None) -> None:
+        super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (see {self.prog} --help)")

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import NoReturn
 
-from swift_diloco.core.errors import UserError
+from swift_diloco.core.command_line import Parser
 from swift_diloco.simulate.fleets import paper, report
 from swift_diloco.simulate.fleets.fleet import ENCODED_BYTES, YEAR_S, Fleet, Mode, check_fleet
 from swift_diloco.simulate.fleets.forecast import forecast
@@ -27,13 +26,6 @@ ASSUMED = (
     f"to the nine figures); steps of {paper.STEP_S:g} s; one interruption per chip and year; an interruption during a "
     "stop is dealt with by that stop; the step that ran is lost and nothing else."
 )
-
-
-class _Parser(argparse.ArgumentParser):
-    """Mistakes are `UserError`, so that they look like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see {self.prog} --help)")
 
 
 def main(argv: list[str]) -> int:
@@ -96,7 +88,7 @@ def _counts(text: str) -> list[int]:
 
 def _parser() -> argparse.ArgumentParser:
     usual = Fleet()
-    parser = _Parser(prog=PROGRAM, description=DESCRIPTION, allow_abbrev=False, epilog=_EPILOG)
+    parser = Parser(prog=PROGRAM, description=DESCRIPTION, epilog=_EPILOG)
     fleet = parser.add_argument_group("the fleet")
     fleet.add_argument("--islands", type=_counts, default=[1, 2, 4, 8], help="or several: 1,2,4 (default: 1,2,4,8)")
     fleet.add_argument("--chips", type=int, default=usual.chips, help="per island (default: %(default)s)")

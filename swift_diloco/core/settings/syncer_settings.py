@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from swift_diloco.core.command_line import _TeachingParser
+from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings.presets import NO_PRESET, Preset, load_preset
 from swift_diloco.core.settings.schema import (
@@ -191,7 +191,7 @@ def load_syncer_settings(flags: Mapping[str, str], preset: Preset | str = NO_PRE
 
 def parse_syncer_argv(argv: Sequence[str], program: str = "swift-diloco-syncer") -> SyncerSettings:
     """The settings of the syncer from its whole command line. `--help` prints and exits; mistakes raise `UserError`."""
-    parser = _TeachingParser(prog=program, description="The syncer of a DiLoCo run.", allow_abbrev=False)
+    parser = Parser(prog=program, description="The syncer of a DiLoCo run.")
     add_syncer_arguments(parser)
     known, unknown = parser.parse_known_args(list(argv))
     flags: dict[str, str] = vars(known)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
 from swift_diloco.simulate.worlds.plans import Plan, calm_plan, plan_from_json, plan_json, rough_plan
 from swift_diloco.simulate.worlds.run import Run
@@ -111,11 +112,10 @@ def _read(path: Path) -> Plan:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="swift-diloco simulate worlds",
         description="Run the real brains of islands and syncer under a virtual clock with faults, and check every "
         "property. One seed is one world; with one seed its story is printed.",
-        allow_abbrev=False,
     )
     parser.add_argument("--seeds", type=int, default=200, help="how many worlds (default: %(default)s)")
     parser.add_argument("--first", "--seed", type=int, default=0, help="the first seed (default: %(default)s)")

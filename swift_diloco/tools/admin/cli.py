@@ -8,13 +8,12 @@ Knows the wire and how to print; it decides nothing.
 
 from __future__ import annotations
 
-import argparse
 import json
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
 from swift_diloco.core.settings.schema import nearest
@@ -24,17 +23,11 @@ from swift_diloco.tools.admin.table import table
 COMMANDS = {command.value: command for command in AdminCommand}
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see {self.prog} --help)")
-
-
 def main(words: list[str]) -> int:
     """`swift-diloco admin`. Returns the exit code; raises `UserError` and `PeerError`."""
-    parser = _Parser(
+    parser = Parser(
         prog="swift-diloco admin",
         description="Give an order to a running syncer: " + ", ".join(COMMANDS) + ".",
-        allow_abbrev=False,
     )
     parser.add_argument("command", metavar="COMMAND", help="what to do")
     parser.add_argument("changes", metavar="NAME=VALUE", nargs="*", help="for set: min_islands=2 quorum=1")
@@ -60,7 +53,7 @@ def main(words: list[str]) -> int:
 
 def status(words: list[str]) -> int:
     """`swift-diloco status`."""
-    parser = _Parser(prog="swift-diloco status", description="What a syncer does now.", allow_abbrev=False)
+    parser = Parser(prog="swift-diloco status", description="What a syncer does now.")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     _add_target(parser)
     found = parser.parse_args(words)
@@ -82,7 +75,7 @@ def tell(reply: AdminReply, *, as_json: bool) -> int:
 # -- the other side ----------------------------------------------------------------------------------------------------
 
 
-def _add_target(parser: argparse.ArgumentParser) -> None:
+def _add_target(parser: Parser) -> None:
     parser.add_argument("--run-dir", type=Path, help="run folder of the syncer (default: this one)")
     parser.add_argument("--syncer", default="", metavar="ADDRESS", help="tcp://HOST:PORT, where the folder is not here")
     parser.add_argument("--key", type=Path, help="secret key file of the operator, or a copy of the run folder's token")
@@ -99,6 +92,3 @@ def _changes(command: AdminCommand, words: Sequence[str]) -> tuple[tuple[str, st
         if not (name and sign and value):
             raise UserError(f"{word!r} is no change; expected NAME=VALUE, such as min_islands=2")
     return tuple((name.replace("-", "_"), value) for name, _, value in pairs)
-
-
-# -- the table ---------------------------------------------------------------------------------------------------------

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from swift_diloco.core.errors import UserError
+from swift_diloco.core.command_line import Parser
 from swift_diloco.tools.audit.auditing import audit
 from swift_diloco.tools.audit.report import Fate, Report
 
@@ -21,14 +19,9 @@ MEANING = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see {self.prog} --help)")
-
-
 def main(words: Sequence[str]) -> int:
     """The command: 0 when every rule holds, 1 when one is broken."""
-    parser = _Parser(
+    parser = Parser(
         prog="swift-diloco audit",
         description="Prove from an event tape that no work was merged twice, and account for every pushed step.",
     )

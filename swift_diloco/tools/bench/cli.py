@@ -6,13 +6,13 @@ asked for, so that `merge` and `brain` run on a syncer's host without torch.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, NoReturn
+from typing import Any
 
+from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings.schema import nearest
 from swift_diloco.tools.bench.lines import Line, say
@@ -27,13 +27,6 @@ BENCHES = {
     "sync": "time in which training is blocked by a full-model sync",
 }
 """Name of the module and what it measures."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose mistakes are `UserError`."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see {PROGRAM} --help)")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,7 +61,7 @@ def measure(name: str, words: Sequence[str]) -> list[Line]:
 
 def options_of(kind: type[Any], program: str, about: str, words: Sequence[str]) -> Any:
     """The options of a bench from its flags: one per field, of the type of its default."""
-    parser = _Parser(prog=program, description=about, allow_abbrev=False)
+    parser = Parser(prog=program, description=about)
     for each in fields(kind):
         parser.add_argument(
             "--" + each.name.replace("_", "-"),

@@ -5,23 +5,17 @@ Says what it does before it does it; nothing is written unless the checkpoint is
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
 from swift_diloco.tools.export.tensors import is_megatron, load_tensors
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see {self.prog} --help)")
-
-
 def main(words: Sequence[str]) -> int:
     """The command."""
-    parser = _Parser(
+    parser = Parser(
         prog="swift-diloco export",
         description="Make a model that transformers loads from the checkpoint of a syncer.",
         epilog="What follows -- goes to ms-swift as it is, such as -- --model_type qwen3.",

@@ -6,15 +6,15 @@ checkpoint without a usable record is told with the reason, and what a resume fr
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
+from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
 from swift_diloco.island.files.record_files import RECORD_FILE, Record, UnusableRecord, anchor_fault, load_record
 
@@ -24,17 +24,11 @@ DIGEST_CHARACTERS = 8
 """Of a digest, in the table."""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see {self.prog} --help)")
-
-
 def main(words: Sequence[str]) -> int:
     """Print the record and return 0; a user's mistake, and a record that cannot be used, is a `UserError`."""
-    parser = _Parser(
+    parser = Parser(
         prog="swift-diloco inspect",
         description="Show which global values a trainer checkpoint stands on, and what was done since.",
-        allow_abbrev=False,
     )
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a folder checkpoint-N, or its record")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -5,12 +5,11 @@ Knows files and the key maker; the files themselves are `core.curve`'s.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import NoReturn
 
 import zmq
 
+from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.key_files import SECRET_SUFFIX, KeyPair, write_pair
 
@@ -18,11 +17,6 @@ DEFAULT_NAMES = ("syncer", "admin", "island-0", "island-1")
 
 NAMES_MAX = 1024
 """Most pairs made at once."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see {self.prog} --help)")
 
 
 def new_pair() -> KeyPair:
@@ -33,10 +27,9 @@ def new_pair() -> KeyPair:
 
 def main(words: list[str]) -> int:
     """The command. Returns the exit code; raises `UserError`."""
-    parser = _Parser(
+    parser = Parser(
         prog="swift-diloco keygen",
         description="Make key pairs: DIR/NAME.key (secret, mode 0600) and DIR/NAME.pub for each NAME.",
-        allow_abbrev=False,
     )
     parser.add_argument("dir", metavar="DIR", type=Path, help="folder for the keys; made if it is not there")
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"names (default: {' '.join(DEFAULT_NAMES)})")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.tools.quickstart.errors import EXIT_FAILED, EXIT_INTERRUPTED
 
@@ -34,12 +35,11 @@ def _bounded(low: int, high: int) -> Callable[[str], int]:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The options; mistakes exit with 2, as argparse does."""
-    parser = argparse.ArgumentParser(
+    """The options. Raises `UserError`."""
+    parser = Parser(
         prog=PROGRAM,
         description="Train a small Qwen3 on questions about the Python standard library with a syncer and real "
         "islands (Megatron or transformers) on this machine's CPU, and report how it went. Needs no GPU, no network.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--out", type=Path, default=Path("quickstart-run"), help="folder to write (default: %(default)s)"
@@ -72,12 +72,12 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def main(argv: list[str]) -> int:
     """Run the quickstart; 0 when everything held, 1 when something failed, 2 for a mistake of the user."""
-    options = parse(argv)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by huggingface_hub when it is imported, which comes next
     from swift_diloco.tools.quickstart.run import Options, run_quickstart
 
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
+        options = parse(argv)
+        signal.signal(signal.SIGTERM, _interrupt)
         chosen = Options(options.out, options.steps, options.islands, options.trainer, options.chaos)
         report = run_quickstart(chosen, say=_say)
     except DilocoError as error:

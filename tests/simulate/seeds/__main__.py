@@ -1,13 +1,9 @@
-"""`python -m tests.simulate.seeds --seeds N --first S` runs N worlds with faults; with `--seeds 1` one, whose story is
-printed."""
+"""`python -m tests.simulate.seeds --seeds N --first S` is `swift-diloco simulate worlds …`: N worlds with faults; with
+`--seeds 1` one, whose story is printed."""
 
 import sys
 
-from swift_diloco.core.errors import DilocoError, exit_with
-from swift_diloco.simulate.worlds.cli import main
+from swift_diloco.cli import main
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except DilocoError as error:
-        exit_with(error, "tests.simulate.seeds")
+    raise SystemExit(main(["simulate", "worlds", *sys.argv[1:]]))

@@ -2,7 +2,7 @@
 
 import os
 
-from swift_diloco.core.settings.schema import ENVIRONMENT_PREFIX
+from swift_diloco.core.settings.island_settings import ENVIRONMENT_PREFIX
 
 for _name in [name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX)]:
     del os.environ[_name]

@@ -69,7 +69,9 @@ RULES = {
         "swift_diloco syncer", "swift_diloco.tools swift_diloco.simulate",
         unless="swift_diloco.tools swift_diloco.simulate swift_diloco.cli",
     ),
-    "nobody knows the door": Rule("swift_diloco syncer", "swift_diloco.cli syncer.cli", unless="syncer.__main__"),
+    "nobody knows the door": Rule(
+        "swift_diloco syncer", "swift_diloco.cli syncer.cli", unless="swift_diloco.__main__ syncer.__main__"
+    ),
     # Between the rooms of both houses. Brains decide, links move, numbers compute, files keep; events are the wall.
     "the island's brain is pure": Rule(
         "swift_diloco.island.brain", f"swift_diloco.island.* {SHELL_OF_CORE} {OUTSIDE}",
@@ -173,6 +175,7 @@ EXCEPTIONS = {
 """Arrows that a rule forbids and that are right nevertheless."""
 
 DYNAMIC = {
+    "swift_diloco.cli": "COMMANDS, all of them tools or simulate",
     "swift_diloco.cpu.stand_ins": "it imports what lies beside it under the names that Megatron asks for",
     "swift_diloco.cpu.after_import": "a loader that wraps another one",
     "swift_diloco.tools.bench.cli": "a bench is imported only when it is asked for; all lie beside it",

@@ -24,7 +24,6 @@ from swift_diloco.core.settings.island_settings import (
     load_island_settings,
     require_syncer,
 )
-from swift_diloco.core.settings.schema import ENVIRONMENT_PREFIX
 from swift_diloco.launch.argv import Request, read_request, translate
 from swift_diloco.launch.cpu_switch import arm, complete_arguments
 from swift_diloco.launch.plugins import RLHF_REFUSAL, find_plugin, installed_plugins
@@ -92,7 +91,7 @@ def make_plan(role: Role, argv: Sequence[str], environ: Mapping[str, str]) -> Pl
     values = {environment_name(name): value for name, value in request.settings.items()}
     cpu = settings.platform == "cpu" and role.family == MEGATRON
     if cpu:
-        values[ENVIRONMENT_PREFIX + "PLATFORM"] = "cpu"
+        values[environment_name("platform")] = "cpu"
     words = translate(request, files, callbacks)
     return Plan(argv=complete_arguments(words) if cpu else words, environ=values, cpu=cpu)
 

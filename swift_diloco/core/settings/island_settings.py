@@ -11,16 +11,11 @@ import msgspec
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings.presets import Preset, load_preset
-from swift_diloco.core.settings.schema import (
-    ENVIRONMENT_PREFIX,
-    Setting,
-    _merge,
-    fields_of,
-    nearest,
-    refuse_unknown,
-)
+from swift_diloco.core.settings.schema import Setting, Source, fields_of, read_settings
 
 FLAG_PREFIX = "--diloco_"
+
+ENVIRONMENT_PREFIX = "YETO_DILOCO_"
 
 INTERNAL_PREFIX = "YETO_DILOCO_INTERNAL_"
 """Variables that our own processes hand to each other; they are no settings."""
@@ -100,18 +95,14 @@ def load_island_settings(
 ) -> IslandSettings:
     """The settings of one island. `flags` are `--diloco_*` without that prefix; without `preset`, they name one."""
     variables = environment_values(environ)
-    spelt_flag, spelt_variable = FLAG_PREFIX + "{}", ENVIRONMENT_PREFIX + "{}"
-    refuse_unknown(flags, ISLAND_FIELDS, written=spelt_flag, where="the flags")
-    _refuse_unknown_variables(variables)
     if preset is None:
         preset = load_preset(flags.get("preset") or variables.get("preset", ""))
-    layers: list[tuple[Mapping[str, object], str]] = [
-        (preset.island, f"island.{{}} of {preset.source}"),
-        (variables, spelt_variable),
-        (flags, spelt_flag),
+    sources = [
+        Source(preset.island, preset.source, "island.{}".format, is_file=True),
+        Source(variables, "the environment", environment_name),
+        Source(flags, "the flags", (FLAG_PREFIX + "{}").format),
     ]
-    refuse_unknown(preset.island, ISLAND_FIELDS, written="island.{}", where=preset.source)
-    return msgspec.convert(_merge(ISLAND_FIELDS, layers), IslandSettings)
+    return read_settings(IslandSettings, ISLAND_FIELDS, sources)
 
 
 def require_syncer(settings: IslandSettings) -> str:
@@ -124,13 +115,3 @@ def require_syncer(settings: IslandSettings) -> str:
         f"{found}; expected --diloco_syncer tcp://HOST:PORT of a running swift-diloco-syncer, "
         f"or --diloco_syncer {EMBEDDED} to have island 0 start one"
     )
-
-
-def _refuse_unknown_variables(variables: Mapping[str, str]) -> None:
-    """Environment names are upper case, so the nearest one is shown that way too."""
-    for name in variables:
-        if name not in ISLAND_FIELDS:
-            near = environment_name(nearest(name, ISLAND_FIELDS))
-            raise UserError(
-                f"unknown setting {environment_name(name)} in the environment; the nearest valid name is {near}"
-            )

@@ -1,6 +1,6 @@
 """Preset files: YAML with an `island:` and a `syncer:` section.
 
-Knows where the shipped presets lie and how a preset is read; what its keys mean is `settings.py`'s matter.
+Knows where the shipped presets lie and how a preset is read; what its keys mean is the schemas' matter.
 
 Invariant: the sections of a `Preset` hold scalars only.
 """

@@ -1,15 +1,15 @@
 """Typed settings from strings and YAML values: how one value is read, described and refused.
 
-Works on any frozen `msgspec.Struct` whose fields were made with `setting(...)`. Does not know which settings there
-are, nor where values come from (`settings.py`).
+Works on any frozen `msgspec.Struct` whose fields are `Annotated[type, Setting(...)]`. Does not know which settings
+there are, nor where values come from.
 
 Invariant: a value that passed `read_value` has exactly the field's type and lies within its bounds.
 """
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -19,6 +19,7 @@ TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 
 Value = int | float | bool | str
+Schema = TypeVar("Schema", bound=msgspec.Struct)
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -26,10 +27,10 @@ class Setting(msgspec.Struct, frozen=True):
 
     help: str
     unit: str = ""
-    minimum: float | None = None
-    maximum: float | None = None
-    available: bool = True
-    """False: the name is reserved and a value other than the default is refused, never ignored."""
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    kept: bool = False
+    """A run keeps it from its start to its end: what is learned from what, and how it is merged."""
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -51,9 +52,9 @@ class Field(msgspec.Struct, frozen=True):
         if self.kind is str:
             return "a text"
         words = "a whole number" if self.kind is int else "a number"
-        if self.info.minimum is not None and self.info.maximum is not None:
+        if math.isfinite(self.info.maximum):
             words += f" from {self.info.minimum:g} to {self.info.maximum:g}"
-        elif self.info.minimum is not None:
+        elif math.isfinite(self.info.minimum):
             words += f" of at least {self.info.minimum:g}"
         return f"{words} ({self.info.unit})" if self.info.unit else words
 
@@ -81,29 +82,46 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     return close[0] if close else ordered[0]
 
 
-def refuse_unknown(names: Iterable[str], fields: Mapping[str, Field], *, written: str, where: str) -> None:
-    """Raise on the first name that is no setting. `written` says how a name is spelt there, with `{}` in its place."""
+class Source(msgspec.Struct, frozen=True):
+    """The settings that a user wrote in one place, by name."""
+
+    values: Mapping[str, object]
+    where: str
+    """The place, in words."""
+    spell: Callable[[str], str]
+    """How a setting is written there."""
+    is_file: bool = False
+    """The spelling alone does not tell the place."""
+
+
+def read_settings(schema: type[Schema], fields: Mapping[str, Field], sources: Sequence[Source]) -> Schema:
+    """The settings of all sources, later ones winning. Every value is checked, also one that a later source replaces.
+    Raises `UserError`."""
+    values: dict[str, Value] = {}
+    for source in sources:
+        refuse_unknown(source.values, fields, where=source.where, spell=source.spell)
+        place = f" of {source.where}" if source.is_file else ""
+        for name, raw in source.values.items():
+            values[name] = read_value(fields[name], raw, spelling=source.spell(name) + place)
+    return msgspec.convert(values, schema)
+
+
+def refuse_unknown(
+    names: Iterable[str], fields: Mapping[str, Field], *, where: str, spell: Callable[[str], str] = str
+) -> None:
+    """Raise `UserError` on the first name that is no setting."""
     for name in names:
         if name not in fields:
-            near = written.replace("{}", nearest(name.lower(), fields))
-            spelt = written.replace("{}", name)
-            raise UserError(f"unknown setting {spelt} in {where}; the nearest valid name is {near}")
+            near = spell(nearest(name.lower(), fields))
+            raise UserError(f"unknown setting {spell(name)} in {where}; the nearest valid name is {near}")
 
 
 def read_value(field: Field, raw: object, *, spelling: str) -> Value:
     """Turn what a user wrote, text or a YAML scalar, into the setting's type; raise `UserError` naming `spelling`."""
     value = _read(field, raw)
-    if value is None or not _within(field.info, value):
+    if value is None or not (isinstance(value, str) or field.info.minimum <= value <= field.info.maximum):
         raise UserError(f"{spelling} is {raw!r}; expected {field.expected} (default {field.default!r})")
     return value
-
-
-def refuse_unavailable(field: Field, value: Value, *, spelling: str) -> None:
-    """Raise when a setting that does nothing yet has another value than its default."""
-    if not field.info.available and value != field.default:
-        raise UserError(
-            f"{spelling} is {value!r}, which is not available yet; leave it at its default {field.default!r}"
-        )
 
 
 def _read(field: Field, raw: object) -> Value | None:
@@ -145,28 +163,3 @@ def _read_number(kind: type, raw: int | float | str) -> int | float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
-
-
-def _within(info: Setting, value: Value) -> bool:
-    """Whether a number lies within its bounds; other types have none."""
-    if isinstance(value, str | bool):
-        return True
-    if info.minimum is not None and value < info.minimum:
-        return False
-    return info.maximum is None or value <= info.maximum
-
-
-ENVIRONMENT_PREFIX = "YETO_DILOCO_"
-
-
-def _merge(fields: Mapping[str, Field], layers: Sequence[tuple[Mapping[str, object], str]]) -> dict[str, Value]:
-    """Values of all layers, later ones winning. Every value is checked, also one that a later layer replaces."""
-    values: dict[str, Value] = {}
-    for layer, spelling in layers:
-        for name, raw in layer.items():
-            written = name.upper() if spelling.startswith(ENVIRONMENT_PREFIX) else name
-            spelt = spelling.replace("{}", written)
-            value = read_value(fields[name], raw, spelling=spelt)
-            refuse_unavailable(fields[name], value, spelling=spelt)
-            values[name] = value
-    return values

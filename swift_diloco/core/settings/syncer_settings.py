@@ -1,11 +1,7 @@
-"""Every setting of both processes: the two schemas, and where values come from.
+"""Settings of the syncer: its flags, the preset's `syncer:` section, default, in this order of strength.
 
-Island sources, strongest first: `--diloco_*` flags, `YETO_DILOCO_*` environment, the preset's `island:` section,
-default. Syncer sources: its flags, the preset's `syncer:` section, default. Settings that all islands must share are
-the syncer's alone and reach islands in Welcome.
-
-Knows no socket and no trainer, and imports nothing heavier than msgspec and yaml: the start-up hook loads it in every
-process that ms-swift starts. Invariant: each field carries help text, and `configs/reference.yaml` lists every field.
+Settings that all islands must share are the syncer's alone and reach islands in Welcome. Imports nothing heavier than
+msgspec and yaml. Invariant: each field carries help text, and `configs/reference.yaml` lists every field.
 """
 
 import argparse
@@ -17,15 +13,7 @@ import msgspec
 from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings.presets import NO_PRESET, Preset, load_preset
-from swift_diloco.core.settings.schema import (
-    Setting,
-    _merge,
-    fields_of,
-    nearest,
-    read_value,
-    refuse_unavailable,
-    refuse_unknown,
-)
+from swift_diloco.core.settings.schema import Setting, Source, fields_of, nearest, read_settings
 
 GIB = 1 << 30
 
@@ -57,44 +45,60 @@ class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     # What is merged, and when.
     sync_every_steps: Annotated[
-        int, Setting("H: local steps between an install and the next push of a fragment", unit="steps", minimum=1)
+        int,
+        Setting(
+            "H: local steps between an install and the next push of a fragment", unit="steps", minimum=1, kept=True
+        ),
     ] = 24
     fragments: Annotated[
-        int, Setting("P: number of fragments; 0 chooses from the model's layers, at most 8", minimum=0, maximum=4096)
+        int,
+        Setting(
+            "P: number of fragments; 0 chooses from the model's layers, at most 8", minimum=0, maximum=4096, kept=True
+        ),
     ] = 0
     fragmenting: Annotated[
-        Literal["binpack", "strided"], Setting("how tensors are grouped: by size, or every P-th layer")
+        Literal["binpack", "strided"], Setting("how tensors are grouped: by size, or every P-th layer", kept=True)
     ] = "binpack"
     pipeline: Annotated[
         int, Setting("rounds open at once; 0 chooses max(2, ceil(P/H) + 1), at most P", minimum=0, maximum=4096)
     ] = 0
-    merge: Annotated[Literal["rda", "avg"], Setting("radial-directional averaging or plain averaging of deltas")] = (
-        "rda"
-    )
-    weights: Annotated[Literal["tokens2_per_step", "equal"], Setting("weight of an island's delta in the merge")] = (
-        "tokens2_per_step"
-    )
+    merge: Annotated[
+        Literal["rda", "avg"], Setting("radial-directional averaging or plain averaging of deltas", kept=True)
+    ] = "rda"
+    weights: Annotated[
+        Literal["tokens2_per_step", "equal"], Setting("weight of an island's delta in the merge", kept=True)
+    ] = "tokens2_per_step"
     correction: Annotated[
-        Literal["none", "heloco"], Setting("correct deltas against the outer momentum before merging")
+        Literal["none", "heloco"], Setting("correct deltas against the outer momentum before merging", kept=True)
     ] = "none"
-    outer_lr: Annotated[float, Setting("learning rate of the outer optimizer", minimum=0, maximum=10)] = 1.0
-    outer_momentum: Annotated[float, Setting("momentum of the outer optimizer", minimum=0, maximum=0.9999)] = 0.0
-    nesterov: Annotated[bool, Setting("Nesterov momentum (no effect at momentum 0)")] = True
+    outer_lr: Annotated[float, Setting("learning rate of the outer optimizer", minimum=0, maximum=10, kept=True)] = 1.0
+    outer_momentum: Annotated[
+        float, Setting("momentum of the outer optimizer", minimum=0, maximum=0.9999, kept=True)
+    ] = 0.0
+    nesterov: Annotated[bool, Setting("Nesterov momentum (no effect at momentum 0)", kept=True)] = True
     outer_steps_max: Annotated[
         int, Setting("outer steps after which the run is finished; 0 is no budget", unit="steps", minimum=0)
     ] = 0
     # How an island takes new global values.
     align: Annotated[
         Literal["overwrite", "blend", "carry"],
-        Setting("install global values over local ones, mixed with them, or keeping newer progress"),
+        Setting("install global values over local ones, mixed with them, or keeping newer progress", kept=True),
     ] = "overwrite"
-    alpha: Annotated[float, Setting("share of the local value when align is blend", minimum=0, maximum=1)] = 0.5
-    delta_encoding: Annotated[Literal["f32", "bf16", "int8", "q4"], Setting("how deltas travel to the syncer")] = "f32"
+    alpha: Annotated[
+        float, Setting("share of the local value when align is blend", minimum=0, maximum=1, kept=True)
+    ] = 0.5
+    delta_encoding: Annotated[
+        Literal["f32", "bf16", "int8", "q4"], Setting("how deltas travel to the syncer", kept=True)
+    ] = "f32"
     error_feedback: Annotated[
-        bool, Setting("islands add what a delta lost in its encoding to the next one; costs them 8 bytes a parameter")
+        bool,
+        Setting(
+            "islands add what a delta lost in its encoding to the next one; costs them 8 bytes a parameter", kept=True
+        ),
     ] = False
     publish_encoding: Annotated[
-        Literal["f32", "bf16"], Setting("how global values travel to the islands; the last ones always as f32")
+        Literal["f32", "bf16"],
+        Setting("how global values travel to the islands; the last ones always as f32", kept=True),
     ] = "f32"
     # Patience.
     grace_gamma: Annotated[float, Setting("share of the spare time spent waiting after quorum", minimum=0)] = 0.8
@@ -124,9 +128,6 @@ class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
     late_discount: Annotated[
         float, Setting("weight factor per version of lag of a late push", minimum=0, maximum=1)
     ] = 1.0
-    answers_per_anchor: Annotated[
-        Literal["one", "many"], Setting("pushes an island may make from one anchor", available=False)
-    ] = "one"
     carried_bytes_max: Annotated[
         int, Setting("memory for late pushes; the oldest is dropped first", unit="bytes", minimum=0)
     ] = 4 * GIB
@@ -150,20 +151,19 @@ class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
     resume: Annotated[bool, Setting("continue from the checkpoint")] = False
     # Set by an island that starts the syncer itself.
     embedded: Annotated[bool, Setting("started by island 0: stay until the run ends, then exit")] = False
-    instance_token: Annotated[
-        str, Setting("secret of the run folder by which a restarted island is told from a second one")
-    ] = ""
 
 
 SYNCER_FIELDS = fields_of(SyncerSettings)
+
+KEPT = tuple(name for name in SYNCER_FIELDS if SYNCER_FIELDS[name].info.kept)
+"""What a run keeps from its start to its end."""
 
 
 def add_syncer_arguments(parser: argparse.ArgumentParser) -> None:
     """Give a parser one flag per syncer setting (`min_islands` is `--min-islands`), and `--preset`."""
     parser.add_argument("--preset", metavar="NAME_OR_PATH", default="", help="a shipped preset, or a YAML file")
     for name, field in SYNCER_FIELDS.items():
-        later = "" if field.info.available else "; not available yet"
-        described = f"{field.info.help} (default: {field.default!r}{later})".replace("%", "%%")
+        described = f"{field.info.help} (default: {field.default!r})".replace("%", "%%")
         switch: dict[str, Any] = {"nargs": "?", "const": "true"} if field.kind is bool else {}
         parser.add_argument(
             _syncer_flag(name),
@@ -178,15 +178,11 @@ def add_syncer_arguments(parser: argparse.ArgumentParser) -> None:
 def load_syncer_settings(flags: Mapping[str, str], preset: Preset | str = NO_PRESET) -> SyncerSettings:
     """The settings of the syncer. `flags` are by setting name; `preset` is a name, a path or one already loaded."""
     loaded = load_preset(preset) if isinstance(preset, str) else preset
-    refuse_unknown(flags, SYNCER_FIELDS, written="{}", where="the syncer's flags")
-    refuse_unknown(loaded.syncer, SYNCER_FIELDS, written="syncer.{}", where=loaded.source)
-    layers: list[tuple[Mapping[str, object], str]] = [(loaded.syncer, f"syncer.{{}} of {loaded.source}")]
-    values = _merge(SYNCER_FIELDS, layers)
-    for name, raw in flags.items():
-        field = SYNCER_FIELDS[name]
-        values[name] = read_value(field, raw, spelling=_syncer_flag(name))
-        refuse_unavailable(field, values[name], spelling=_syncer_flag(name))
-    return msgspec.convert(values, SyncerSettings)
+    sources = [
+        Source(loaded.syncer, loaded.source, "syncer.{}".format, is_file=True),
+        Source(flags, "the syncer's flags", _syncer_flag),
+    ]
+    return read_settings(SyncerSettings, SYNCER_FIELDS, sources)
 
 
 def parse_syncer_argv(argv: Sequence[str], program: str = "swift-diloco-syncer") -> SyncerSettings:

@@ -13,35 +13,17 @@ from swift_diloco.core.formats.manifest import CarriedPush, SavedState
 from swift_diloco.core.formats.messages import ValueName
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import Layout
-from swift_diloco.core.settings.syncer_settings import SyncerSettings
+from swift_diloco.core.settings.syncer_settings import KEPT, SyncerSettings
 from syncer.brain.memory.held_anchors import HeldAnchors
 from syncer.brain.memory.history import Values
 from syncer.brain.memory.overrides import CHANGEABLE, apply_overrides
 from syncer.brain.memory.round import Answer, Late, Round
 from syncer.brain.memory.state import State
 
-CONTRACT = (
-    "sync_every_steps",
-    "fragments",
-    "fragmenting",
-    "merge",
-    "weights",
-    "correction",
-    "outer_lr",
-    "outer_momentum",
-    "nesterov",
-    "align",
-    "alpha",
-    "delta_encoding",
-    "error_feedback",
-    "publish_encoding",
-)
-"""Settings that a run keeps from its start to its end: what is learned from what, and how it is merged."""
-
 
 def contract_of(settings: SyncerSettings) -> dict[str, str | int | float | bool]:
-    """The contract that settings make."""
-    return {name: getattr(settings, name) for name in CONTRACT}
+    """What a run keeps of its settings from its start to its end."""
+    return {name: getattr(settings, name) for name in KEPT}
 
 
 def saved_state(state: State, *, final: bool = False) -> SavedState:

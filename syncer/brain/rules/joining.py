@@ -159,23 +159,16 @@ class Joining:
     def _welcome(self, member: Member) -> None:
         state, settings = self._state, self._state.settings
         assert state.plan is not None
-        contract = Contract(
-            sync_every_steps=settings.sync_every_steps,
-            align=settings.align,
-            alpha=settings.alpha if settings.align == "blend" else 0.0,
-            delta_encoding=settings.delta_encoding,
-            publish_encoding=settings.publish_encoding,
-            error_feedback=settings.error_feedback,
-            island_lease_s=settings.island_lease_s,
-            min_islands=settings.min_islands,
-        )
+        shared = {name: getattr(settings, name) for name in Contract.__struct_fields__}
+        if settings.align != "blend":
+            shared["alpha"] = 0.0
         welcome = Welcome(
             session=state.session,
             generation=member.generation,
             nonce=member.nonce,
             token=member.token,
             run=state.run,
-            contract=contract,
+            contract=Contract(**shared),
             plan=state.plan,
             values=self._values(),
             held=state.held.names(member.island),

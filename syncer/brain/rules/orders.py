@@ -111,7 +111,7 @@ class Orders:
             raise Refusal(f"{len(changes)} changes; expected 1 to {CHANGES_MAX}, such as min_islands=2")
         wanted: dict[str, int] = {}
         names = (name[:TEXT_MAX] for name, _ in changes)
-        refuse_unknown(names, CHANGEABLE, written="{}", where="what can be set while running")
+        refuse_unknown(names, CHANGEABLE, where="what can be set while running")
         for name, raw in changes:
             value = read_value(CHANGEABLE[name], raw[:TEXT_MAX], spelling=name)
             assert isinstance(value, int)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -27,15 +27,15 @@ from numpy.typing import NDArray
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.checkpoint_files import (
     MANIFEST,
-    TEMPORARY,
     Damaged,
     fragment_file,
     manifest_file,
     read_manifest,
     sealed,
     tensor_blocks,
+    write_file,
 )
-from swift_diloco.core.files.whole_files import sync_folder, write_file
+from swift_diloco.core.files.whole_files import TEMPORARY
 from swift_diloco.core.formats.frames import WIRE_VERSION
 from swift_diloco.core.formats.manifest import FORMAT, CarriedPush, FileEntry, Manifest, SavedState, Shape
 from swift_diloco.core.formats.messages import ValueName
@@ -112,7 +112,7 @@ class Store:
             for path in self.folder.glob("manifest-*.json"):
                 self._meet(path, manifest)
             content = (self.folder / manifest_file(manifest.number)).read_bytes()
-            write_file(self.folder, MANIFEST, iter([content]))
+            write_file(self.folder, MANIFEST, [content])
         except (OSError, ValueError) as error:
             raise UserError(f"cannot continue the checkpoint in {self.folder}: {error}") from error
         self._kept.sort(key=lambda each: each.number)
@@ -150,9 +150,9 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         content = msgspec.json.encode(shape)
         mark = xxhash.xxh3_64_hexdigest(content)[:8]
-        return self._once(f"layout-{shape.layout.fingerprint[:8]}-{mark}.json", lambda: iter([content]))
+        return self._once(f"layout-{shape.layout.fingerprint[:8]}-{mark}.json", lambda: [content])
 
-    def _once(self, file: str, blocks: Callable[[], Iterator[bytes | memoryview]]) -> FileEntry:
+    def _once(self, file: str, blocks: Callable[[], Iterable[bytes | memoryview]]) -> FileEntry:
         known = self._known.get(file)
         if known is None or not _is_there(self.folder / file, known.size):
             self._known[file] = write_file(self.folder, file, blocks())
@@ -161,13 +161,11 @@ class Store:
     def write_manifest(self, state: SavedState, layout: FileEntry, files: Sequence[Sequence[FileEntry]]) -> Manifest:
         """The manifest, after everything it refers to is on the disk."""
         fragments, carried = files
-        sync_folder(self.folder)
         number = self._number + 1
         manifest = Manifest(FORMAT, WIRE_VERSION, number, state, layout, tuple(fragments), tuple(carried))
         content = sealed(msgspec.json.encode(manifest))
-        write_file(self.folder, manifest_file(number), iter([content]))
-        write_file(self.folder, MANIFEST, iter([content]))
-        sync_folder(self.folder)
+        write_file(self.folder, manifest_file(number), [content])
+        write_file(self.folder, MANIFEST, [content])
         self._number = number
         self._kept.append(manifest)
         return manifest

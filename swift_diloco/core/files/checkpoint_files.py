@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -24,15 +24,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from swift_diloco.core.errors import DilocoError, UserError
+from swift_diloco.core.files.whole_files import write_whole
 from swift_diloco.core.formats.manifest import FORMAT, FileEntry, Manifest, SavedState, Shape
 from swift_diloco.core.layout.fragments import fragment_elements
 from swift_diloco.core.layout.tensors import check_layout
 from swift_diloco.core.numbers.digest import fragment_digest
 
 MANIFEST = "manifest.json"
-TEMPORARY = ".tmp-"
-"""How the names of unfinished files begin."""
-
 BLOCK_BYTES = 8 * 1024 * 1024
 """Bytes written and hashed at a time: the checksum is made while the bytes are warm."""
 
@@ -81,6 +79,21 @@ def manifest_file(number: int) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+def write_file(folder: Path, name: str, blocks: Iterable[bytes | memoryview]) -> FileEntry:
+    """Write a file whole. `OSError` leaves nothing behind."""
+    hasher, size = xxhash.xxh3_128(), 0
+
+    def hashed() -> Iterator[bytes | memoryview]:
+        nonlocal size
+        for block in blocks:
+            hasher.update(block)
+            size += len(block)
+            yield block
+
+    write_whole(folder / name, hashed())
+    return FileEntry(name, size, hasher.hexdigest())
+
+
 def tensor_blocks(arrays: Arrays, facts: Mapping[str, str]) -> Iterator[bytes | memoryview]:
     """A safetensors file of flat float32 arrays, without copying them."""
     header: dict[str, object] = {"__metadata__": dict(facts)}
@@ -116,15 +129,10 @@ def manifests(folder: Path) -> list[Path]:
 
 def read_manifest(path: Path) -> Manifest:
     """A manifest that is whole and of our format. Raises `Damaged`."""
-
-    class Sealed(msgspec.Struct):
-        checksum: str
-        manifest: msgspec.Raw
-
     try:
         if path.stat().st_size > MANIFEST_BYTES_MAX:
             raise Damaged(f"{path.name} has more than {MANIFEST_BYTES_MAX} bytes")
-        outer = msgspec.json.decode(path.read_bytes(), type=Sealed)
+        outer = msgspec.json.decode(path.read_bytes(), type=_Sealed)
         if xxhash.xxh3_128_hexdigest(bytes(outer.manifest)) != outer.checksum:
             raise Damaged(f"{path.name} does not have the checksum it names")
         found = msgspec.json.decode(outer.manifest, type=_Format).format
@@ -135,7 +143,16 @@ def read_manifest(path: Path) -> Manifest:
         raise Damaged(f"{path.name} cannot be read: {error}") from error
 
 
+class _Sealed(msgspec.Struct):
+    """What `sealed` makes."""
+
+    checksum: str
+    manifest: msgspec.Raw
+
+
 class _Format(msgspec.Struct):
+    """As much of a manifest as every format has."""
+
     format: int
 
 

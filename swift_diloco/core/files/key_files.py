@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.files.whole_files import write_whole
 
 SECRET_SUFFIX = ".key"
 PUBLIC_SUFFIX = ".pub"
@@ -63,10 +64,10 @@ def write_pair(folder: Path, name: str, pair: KeyPair) -> None:
 
 def write_secret_file(path: Path, text: str) -> None:
     """Replace a file that only its owner may read, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    _write_new(temporary, text, SECRET_MODE)
-    os.replace(temporary, path)
+    try:
+        write_whole(path, [text.encode("ascii")], mode=SECRET_MODE)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _write_new(path: Path, text: str, mode: int) -> None:

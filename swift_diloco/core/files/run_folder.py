@@ -17,6 +17,7 @@ from types import TracebackType
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.key_files import write_secret_file
+from swift_diloco.core.files.whole_files import write_whole
 
 ADDRESS_FILE = "address.json"
 STATUS_FILE = "status.json"
@@ -31,10 +32,8 @@ ADMIN_FILE = "admin.token"
 
 
 def write_json(path: Path, fields: Mapping[str, object]) -> None:
-    """Replace `path` by one JSON object. Readers see the old file or the new one, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    """Replace `path` by one JSON object. What it says is about a living process, so it need not outlive a power cut."""
+    write_whole(path, [json.dumps(fields, indent=1, ensure_ascii=False).encode(), b"\n"], durable=False)
 
 
 def living_pid(folder: Path) -> int | None:

@@ -11,7 +11,6 @@ treats it as none and tells so.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from swift_diloco.core.errors import DilocoError
+from swift_diloco.core.files.whole_files import replaced, write_whole
 from swift_diloco.core.formats.messages import Contract
 from swift_diloco.core.layout.boxes import Box, overlap, slices
 from swift_diloco.core.layout.fragments import FragmentPlan
@@ -70,15 +70,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Write the record atomically: temporary file, fsync, rename, fsync of the folder."""
+    """Write the record, whole."""
     data = msgspec.json.format(msgspec.json.encode(record), indent=1)
-    temporary = folder / f".{RECORD_FILE}.{os.getpid()}"
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / RECORD_FILE)
-    _sync_folder(folder)
+    write_whole(folder / RECORD_FILE, [data])
 
 
 def forget_record(folder: Path) -> None:
@@ -129,14 +123,9 @@ def write_anchors(folder: Path, rank: int, pieces: PieceMap, anchors: Mapping[in
     if not tensors:
         return None
     path = folder / ANCHORS_FILE.format(rank=rank)
-    temporary = folder / f".{path.name}.{os.getpid()}"
-    save_file(tensors, temporary)
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    written = AnchorFile(path.name, temporary.stat().st_size, _file_checksum(temporary))
-    temporary.replace(path)
-    _sync_folder(folder)
-    return written
+    with replaced(path) as temporary:
+        save_file(tensors, temporary)
+        return AnchorFile(path.name, temporary.stat().st_size, _file_checksum(temporary))
 
 
 def read_anchors(folder: Path, files: Sequence[AnchorFile], pieces: PieceMap) -> dict[int, Values]:
@@ -216,11 +205,3 @@ def _file_checksum(path: Path) -> str:
         while block := file.read(READ_BYTES):
             hasher.update(block)
     return hasher.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,6 @@ checkpoint, which are these values rounded, are taken.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from swift_diloco.core.files.whole_files import replaced
+
 FILE = "diloco_masters_{rank:05d}.safetensors"
 
 Range = tuple[int, int, torch.Tensor]
@@ -24,15 +25,11 @@ Range = tuple[int, int, torch.Tensor]
 
 
 def save_masters(folder: Path, masters: Mapping[str, Range], step: int, rank: int, ranks: int) -> None:
-    """Write one rank's copies, atomically."""
-    path = folder / FILE.format(rank=rank)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write one rank's copies, whole."""
     places = {f"begin:{name}": str(begin) for name, (begin, _, _) in masters.items()}
     facts = {"step": str(step), "ranks": str(ranks), **places}
-    save_file({name: values for name, (_, _, values) in masters.items()}, temporary, metadata=facts)
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with replaced(folder / FILE.format(rank=rank)) as temporary:
+        save_file({name: values for name, (_, _, values) in masters.items()}, temporary, metadata=facts)
 
 
 def load_masters(folder: Path, wanted: Mapping[str, Range], step: int) -> str | None:

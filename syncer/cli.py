@@ -7,6 +7,7 @@ our own fault or a failed run, 2 a user's mistake.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import signal
@@ -30,7 +31,7 @@ from syncer.links.endpoint import Endpoint
 from syncer.links.guard import Guard, load_ring
 from syncer.links.refusals import Gate
 from syncer.numbers.global_state import GlobalState
-from syncer.server import Files, Server
+from syncer.server import Files, Server, ServerRules
 
 PROGRAM = "swift-diloco-syncer"
 
@@ -74,20 +75,19 @@ def serve(settings: SyncerSettings) -> int:
         address = endpoint.bind(settings.bind)
         try:
             with ThreadPoolExecutor(min(os.cpu_count() or 1, THREADS_MAX), thread_name_prefix="numbers") as threads:
-                state = GlobalState(outer, settings.merge == "avg", threads, Encoding(settings.delta_encoding))
-                state.heloco = settings.correction == "heloco"
-                files = Files(tape, StatusFile(run_dir / STATUS_FILE), {"address": address, "pid": os.getpid()})
+                encoding, heloco = Encoding(settings.delta_encoding), settings.correction == "heloco"
+                state = GlobalState(outer, settings.merge == "avg", threads, encoding, heloco=heloco)
+                store = open_store(settings)
+                status = StatusFile(run_dir / STATUS_FILE)
+                files = Files(tape, status, {"address": address, "pid": os.getpid()}, store)
                 brain = Coordinator(settings, session=session, tokens=new_token)
-                server = Server(brain, session, state, endpoint, files)
-                server.fetches.pinned_max = settings.pinned_fragments_max
-                server.fetches.encoding = Encoding(settings.publish_encoding)
-                store = keep_checkpoints(settings, server, brain, intact)
-                del intact  # Its values live as long as they are present, not as long as this frame.
-                if settings.embedded:
-                    server.orphan_timeout_s = EMBEDDED_ORPHAN_TIMEOUT_S
-                obey_signals(server, embedded=settings.embedded)
                 admin_token = secrets.token_hex(ADMIN_TOKEN_BYTES)
-                server.gate = Gate(admin_token, guarded=ring is not None)
+                rules = rules_of(settings, session, Gate(admin_token, guarded=ring is not None))
+                server = Server(brain, rules, state, endpoint, files)
+                if store is not None and intact is not None:
+                    resume(intact, store, brain, server)
+                del intact  # Its values live as long as they are present, not as long as this frame.
+                obey_signals(server, embedded=settings.embedded)
                 folder.publish_admin_token(admin_token)
                 folder.publish_address(address, session, ring.own.public if ring is not None else "")
                 log.info("listening on %s, process %d, run folder %s", address, os.getpid(), run_dir)
@@ -102,22 +102,33 @@ def serve(settings: SyncerSettings) -> int:
     return outcome.code
 
 
-def keep_checkpoints(
-    settings: SyncerSettings, server: Server, brain: Coordinator, intact: Intact | None
-) -> Store | None:
-    """Open the folder of the checkpoints, and continue the run that was found there."""
+def open_store(settings: SyncerSettings) -> Store | None:
+    """The folder of the checkpoints, if any are wanted."""
     if not settings.checkpoint_path:
         return None
     store = Store(Path(settings.checkpoint_path).absolute(), settings.checkpoint_keep)
     store.prepare()
-    server.keep_checkpoints(store)
-    if intact is not None:
-        for fault in intact.skipped:
-            log.error("a newer checkpoint is not used: %s", fault)
-        store.resumed(intact.manifest)
-        shape = intact.shape
-        server.resume(intact, brain.restore(intact.state, shape.layout, shape.plan, now=time.monotonic()))
     return store
+
+
+def rules_of(settings: SyncerSettings, session: str, gate: Gate) -> ServerRules:
+    """What the settings tell the server."""
+    return ServerRules(
+        session,
+        gate,
+        pinned_fragments_max=settings.pinned_fragments_max,
+        publish_encoding=Encoding(settings.publish_encoding),
+        orphan_timeout_s=EMBEDDED_ORPHAN_TIMEOUT_S if settings.embedded else math.inf,
+    )
+
+
+def resume(intact: Intact, store: Store, brain: Coordinator, server: Server) -> None:
+    """Continue the run of a checkpoint."""
+    for fault in intact.skipped:
+        log.error("a newer checkpoint is not used: %s", fault)
+    store.resumed(intact.manifest)
+    shape = intact.shape
+    server.resume(intact, brain.restore(intact.state, shape.layout, shape.plan, now=time.monotonic()))
 
 
 def new_token() -> str:

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import queue
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar, assert_never
 
 from swift_diloco.core.files.checkpoint_files import Intact
 from swift_diloco.core.formats import frames
+from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.frames import WireError
 from swift_diloco.core.formats.messages import Chunk, Fetch, Fetched, Published, Unknown, ValueName, Welcome
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
@@ -30,9 +32,9 @@ from syncer.events import Effect, Event, Peer
 from syncer.files.status_file import StatusFile
 from syncer.files.store import Store
 from syncer.files.tape import Tape
-from syncer.files.writer import Saver, Writer, restore, told
+from syncer.files.writer import Saver, Writer, events_or_raise, restore
 from syncer.links.endpoint import Arrived, Endpoint
-from syncer.links.fetches import Fetches
+from syncer.links.fetches import PINNED_MAX, Fetches, FetchRules
 from syncer.links.rank_links import Links
 from syncer.links.refusals import Complaints, Gate
 from syncer.links.uploads import Uploads
@@ -82,6 +84,22 @@ class Files:
     status: StatusFile
     facts: Mapping[str, object]
     """Constant fields of the status: address, pid."""
+    store: Store | None = None
+    """Where checkpoints go, if any are wanted."""
+
+
+@dataclass(frozen=True)
+class ServerRules:
+    """What this life of the syncer keeps to."""
+
+    session: str
+    """Its random name."""
+    gate: Gate = field(default_factory=Gate)
+    """Who may give orders."""
+    pinned_fragments_max: int = PINNED_MAX
+    publish_encoding: Encoding = Encoding.F32
+    orphan_timeout_s: float = math.inf
+    """How long to go on without any connection."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +111,12 @@ class Outcome:
 
 
 class Server:
-    """Serve with `run`. `session` is the random name of this life of the syncer."""
+    """Serve with `run`, after `resume` where an earlier run goes on."""
 
-    def __init__(self, brain: Brain, session: str, state: GlobalState, endpoint: Endpoint, files: Files) -> None:
-        self.orphan_timeout_s = float("inf")
-        """How long to go on without any connection."""
-        self.gate = Gate()
-        """Who may give orders."""
+    def __init__(self, brain: Brain, rules: ServerRules, state: GlobalState, endpoint: Endpoint, files: Files) -> None:
+        session = rules.session
         self._brain = brain
+        self._rules = rules
         self._session = session
         self._run = ""
         self._state = state
@@ -108,7 +124,8 @@ class Server:
         self._files = files
         self._links = Links()
         self._uploads = Uploads(session, self._links, endpoint.send, state.buffers)
-        self._fetches = Fetches(session, self._links, state, endpoint, files.tape.write)
+        fetch_rules = FetchRules(session, rules.pinned_fragments_max, rules.publish_encoding)
+        self._fetches = Fetches(fetch_rules, self._links, state, endpoint, files.tape.write)
         self._events: deque[Event] = deque()
         self._completions: queue.SimpleQueue[Callable[[], list[Event]]] = queue.SimpleQueue()
         self._merging: dict[int, ev.Merge] = {}
@@ -116,12 +133,15 @@ class Server:
         self._complaints = Complaints(session, endpoint.send)
         self._last_connected = float("-inf")
         self._sending = False
-        self._saver: Saver | None = None
+        self._writer = Writer(files.store, self._report, files.tape.sync) if files.store is not None else None
+        self._saver = Saver(self._writer, state, self._uploads) if self._writer is not None else None
 
     def run(self) -> Outcome:
         """Serve until the coordinator says Exit. Raises what a job raised: that is our own fault."""
         self._last_connected = time.monotonic()
         self._jobs = ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="merge")
+        if self._writer is not None:
+            self._writer.start()
         try:
             self._submit(self._state.warm_up, lambda _: [])
             while self._outcome is None:
@@ -130,15 +150,6 @@ class Server:
             self._jobs.shutdown(cancel_futures=True)
         self._write_status(time.monotonic())
         return self._outcome
-
-    @property
-    def fetches(self) -> Fetches:
-        """Where published values leave; its limits and its encoding may be set before `run`."""
-        return self._fetches
-
-    def keep_checkpoints(self, store: Store) -> None:
-        """Write checkpoints there. Before `run`."""
-        self._saver = Saver(Writer(store, self._report, self._files.tape.sync), self._state, self._uploads)
 
     def resume(self, intact: Intact, effects: list[Effect]) -> None:
         """Continue from a checkpoint; `effects` are the coordinator's. Before `run`."""
@@ -154,7 +165,7 @@ class Server:
 
     def _report(self, event: Event | Exception) -> None:
         """Have the coordinator hear of something, or this thread raise it. Any thread."""
-        self._completions.put(partial(told, event))
+        self._completions.put(partial(events_or_raise, event))
         self._endpoint.wake()
 
     def _turn(self) -> None:
@@ -204,7 +215,7 @@ class Server:
         except WireError as error:
             self._complaints.refuse(arrived.peer, str(error), now)
             return
-        refusal = self.gate.refusal(arrived.role, message)
+        refusal = self._rules.gate.refusal(arrived.role, message)
         if isinstance(message, AdminRequest):
             self._take_order(arrived.peer, message, refusal, now)
             return
@@ -253,8 +264,8 @@ class Server:
     def _watch_orphanage(self, now: float) -> None:
         if self._endpoint.connected:
             self._last_connected = now
-        elif now - self._last_connected > self.orphan_timeout_s:
-            log.warning("no island has been connected for %.0f s: stopping", self.orphan_timeout_s)
+        elif now - self._last_connected > self._rules.orphan_timeout_s:
+            log.warning("no island has been connected for %.0f s: stopping", self._rules.orphan_timeout_s)
             self._last_connected = now
             self._events.append(ev.StopRequested())
 

@@ -61,6 +61,9 @@ class Writer:
         self._shape: Shape | None = None
         self._job: Job | None = None
         self._changed = threading.Condition()
+
+    def start(self) -> None:
+        """Begin to write; a job that was given before waits for this."""
         threading.Thread(target=self._run, name="checkpoint", daemon=True).start()
 
     def adopt(self, layout: Layout, plan: FragmentPlan) -> None:
@@ -143,7 +146,7 @@ class Saver:
         self._writer.begin(Job(effect.number, saved, parts, carried))
 
 
-def told(event: Event | Exception) -> list[Event]:
+def events_or_raise(event: Event | Exception) -> list[Event]:
     """What a writer reported, as events. Raises what is no event: a fault of our own."""
     if isinstance(event, Exception):
         raise event

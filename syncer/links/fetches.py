@@ -104,22 +104,30 @@ class _Queue:
     trackers: deque[zmq.MessageTracker] = field(default_factory=deque)
 
 
+@dataclass(frozen=True)
+class FetchRules:
+    """How values leave."""
+
+    session: str
+    pinned_max: int = PINNED_MAX
+    """Most values that are no longer present and live for pins."""
+    encoding: Encoding = Encoding.F32
+    """How values travel to ranks that do not ask for them exactly."""
+
+
 class Fetches:
     """Wishes of all ranks, and the pins of their islands."""
 
     def __init__(
         self,
-        session: str,
+        rules: FetchRules,
         links: Links,
         state: GlobalState,
         post: Post,
         write_tape: Callable[[tape_lines.TapeLine], None],
     ) -> None:
-        self.pinned_max = PINNED_MAX
-        """Most values that are no longer present and live for pins."""
-        self.encoding = Encoding.F32
-        """How values travel to ranks that do not ask for them exactly."""
-        self._session = session
+        self._rules = rules
+        self._session = rules.session
         self._links = links
         self._state = state
         self._post = post
@@ -162,7 +170,7 @@ class Fetches:
             pin.waiting.add(link.rank)  # It may have introduced itself after the pin was made.
         self._moved_on(link, pin.value.name)
         end = min(message.first + message.count, count)
-        encoding = Encoding.F32 if message.exact else self.encoding
+        encoding = Encoding.F32 if message.exact else self._rules.encoding
         queue.wishes.append(_Wish(pin.value, pin, message.first, end, message.exact, encoding))
 
     def fetched(self, link: RankLink, message: Fetched) -> None:
@@ -187,7 +195,7 @@ class Fetches:
 
     def value_replaced(self) -> None:
         """A commit was made: of the values that live only for pins, keep `pinned_max`."""
-        while len(old := self._old_values()) > self.pinned_max:
+        while len(old := self._old_values()) > self._rules.pinned_max:
             loser = min(
                 (key for key, pin in self._pins.items() if pin.value.name in old and self._may_supersede(key)),
                 key=lambda key: (key[1].version, key[1].fragment, key[0]),

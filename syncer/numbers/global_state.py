@@ -60,14 +60,16 @@ class GlobalState:
         average_only: bool,
         threads: ThreadPoolExecutor | None = None,
         encoding: Encoding = Encoding.F32,
+        *,
+        heloco: bool = False,
     ) -> None:
         """`average_only` sets the merge rules of the layout aside. `threads` share the arithmetic of one job.
-        `encoding` is that of deltas: a coarse one makes directions of radial averaging less certain."""
+        `encoding` is that of deltas: a coarse one makes directions of radial averaging less certain. `heloco` corrects
+        deltas against the momentum before they are merged."""
         self._outer = outer
         self._encoding = encoding
         self._average_only = average_only
-        self.heloco = False
-        """Correct deltas against the momentum before they are merged."""
+        self._heloco = heloco
         self._threads = threads
         self._plans: list[MergePlan] = []
         self._present: list[Value | None] = []
@@ -198,7 +200,7 @@ class GlobalState:
         specs = (layout.tensors[tensor] for tensor in group)
         average = MergeRule.AVG
         rules = ((spec.elements, average if self._average_only else MergeRule(spec.rule)) for spec in specs)
-        return MergePlan(slots_of(rules), self._outer, self._encoding, self.heloco)
+        return MergePlan(slots_of(rules), self._outer, self._encoding, self._heloco)
 
 
 def _frozen(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -43,10 +43,11 @@ from syncer.files.status_file import StatusFile
 from syncer.files.tape import Tape
 from syncer.links.endpoint import Endpoint
 from syncer.numbers.global_state import GlobalState
-from syncer.server import Files, Outcome, Server
+from syncer.server import Files, Outcome, Server, ServerRules
 
 Kind = TypeVar("Kind")
 SESSION = "session-1"
+RULES = ServerRules(SESSION)
 WAIT_S = 10.0
 
 LAYOUT = make_layout(
@@ -177,7 +178,7 @@ class Client:
 class World:
     """A serving server, its scripted coordinator and the clients of a test."""
 
-    def __init__(self, folder: Path, outer: OuterSettings) -> None:
+    def __init__(self, folder: Path, outer: OuterSettings, rules: ServerRules = RULES) -> None:
         self.folder = folder
         self.script = Script()
         self.state = GlobalState(outer, average_only=False)
@@ -189,7 +190,7 @@ class World:
         self.error: BaseException | None = None
         self._tape = Tape(folder / "tape.jsonl")
         files = Files(self._tape, StatusFile(folder / "status.json"), {"address": self.address, "pid": 1})
-        self.server = Server(self.script, SESSION, self.state, self.endpoint, files)
+        self.server = Server(self.script, rules, self.state, self.endpoint, files)
         self._thread = threading.Thread(target=self._serve)
 
     def start(self) -> None:
@@ -376,9 +377,9 @@ def hello(nonce: str = "nonce") -> Hello:
 
 
 @contextmanager
-def serving(folder: Path, outer: OuterSettings | None = None) -> Iterator[World]:
+def serving(folder: Path, outer: OuterSettings | None = None, rules: ServerRules = RULES) -> Iterator[World]:
     """A world that serves until the block ends; what went wrong in the server fails the test."""
-    world = World(folder, outer or OuterSettings(1.0))
+    world = World(folder, outer or OuterSettings(1.0), rules)
     world.start()
     try:
         yield world

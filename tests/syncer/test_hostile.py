@@ -34,7 +34,7 @@ from syncer.files.status_file import StatusFile
 from syncer.files.tape import Tape
 from syncer.links.endpoint import Arrived, Endpoint, Gone
 from syncer.numbers.global_state import GlobalState
-from syncer.server import Files, Server
+from syncer.server import Files, Server, ServerRules
 
 LAYOUT = make_layout([TensorSpec(f"decoder.layers.{i}.weight", (4, 6), "rda") for i in range(4)])
 BOXES = tuple(Box(i, (0, 0), (4, 6)) for i in range(4))
@@ -125,7 +125,7 @@ class Scene:
         self.brain = Coordinator(settings, session="s", tokens=lambda: f"token-{next(numbers)}")
         self.state = GlobalState(OuterSettings(1.0, 0.9, True), average_only=False)
         files = Files(tape, StatusFile(folder / "status.json"), {})
-        self.server = Server(self.brain, "s", self.state, self.wire, files)
+        self.server = Server(self.brain, ServerRules("s"), self.state, self.wire, files)
         self.served = self.answered = 0
 
     def tell(self, peer: str, message: m.IslandMessage, payload: bytes | None = None) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from swift_diloco.core.files.whole_files import TEMPORARY, replaced, write_whole
 
-BLOCKS = [b"new ", memoryview(b"content")]
+BLOCKS: list[bytes | memoryview] = [b"new ", memoryview(b"content")]
 
 KILLED_AT = """
 import os, sys

@@ -197,6 +197,7 @@ class Told:
             self.store, self.events.put, lambda: self.manifests_seen.append((folder / MANIFEST).exists())
         )
         self.writer.adopt(LAYOUT, PLAN)
+        self.writer.start()
 
     def begin(self, number: int, versions: tuple[int, int]) -> Job:
         parts = {f: part_of(f, version) for f, version in enumerate(versions)}

@@ -30,6 +30,7 @@ from swift_diloco.core.numbers.codec import encode
 from swift_diloco.core.numbers.digest import checksum
 from syncer import events as ev
 from syncer.links import fetches, uploads
+from syncer.server import ServerRules
 from tests.syncer.served import (
     BIG,
     LAYOUT,
@@ -223,8 +224,7 @@ def test_values_travel_in_the_encoding_of_publication_unless_they_are_asked_for_
     tmp_path: Path, cut: str
 ) -> None:
     boxes = [whole(LAYOUT)] if cut == "whole" else [column_cut(LAYOUT, rank) for rank in (0, 1)]
-    with serving(tmp_path) as world:
-        world.server.fetches.encoding = Encoding.BF16
+    with serving(tmp_path, rules=ServerRules(SESSION, publish_encoding=Encoding.BF16)) as world:
         island = world.join("g", boxes)
         values = random_values(1)
         names = world.publish_initial(island, values)
@@ -290,8 +290,7 @@ def test_fetched_is_on_the_tape_once_per_rank_and_value_with_its_bytes(tmp_path:
 
 
 def test_too_many_pins_supersede_the_slowest_and_only_twice(tmp_path: Path) -> None:
-    with serving(tmp_path) as world:
-        world.server.fetches.pinned_max = 0
+    with serving(tmp_path, rules=ServerRules(SESSION, pinned_fragments_max=0)) as world:
         island = world.join("g", [whole(LAYOUT)])
         present = world.publish_initial(island, random_values(1))[BIG]
         for t in (1, 2):

@@ -7,6 +7,7 @@ judged, and nothing is ever unpickled. What does not fit is a `WireError`, whose
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -36,6 +37,7 @@ KIND_MAX = 32
 """Characters of an unknown kind that a refusal repeats."""
 
 Buffer = bytes | bytearray | memoryview
+Message = TypeVar("Message")
 
 _encoder = msgspec.msgpack.Encoder()
 _BIG_KINDS = {kind.__name__ for kind in (Hello, RankHello, Welcome, AdminReply)}
@@ -48,8 +50,8 @@ class _Kind(msgspec.Struct, gc=False):
 
 
 _kind_of = msgspec.msgpack.Decoder(_Kind)
-_from_island = msgspec.msgpack.Decoder(IslandMessage)
-_from_syncer = msgspec.msgpack.Decoder(SyncerMessage)
+_from_island: msgspec.msgpack.Decoder[IslandMessage] = msgspec.msgpack.Decoder(IslandMessage)
+_from_syncer: msgspec.msgpack.Decoder[SyncerMessage] = msgspec.msgpack.Decoder(SyncerMessage)
 
 
 class WireError(PeerError):
@@ -67,31 +69,31 @@ def encode(message: IslandMessage | SyncerMessage, payload: Buffer | None = None
 
 def decode_from_island(frames: Sequence[Buffer]) -> tuple[IslandMessage, Buffer | None]:
     """What an island sent. Raises `WireError`."""
-    header, payload = _judged(frames)
-    try:
-        _check_header(header)
-        message: IslandMessage = _from_island.decode(header)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise WireError(f"not a message from an island: {error}") from None
-    _check_payload(message, payload)
-    return message, payload
+    return _decoded(frames, _from_island, "an island")
 
 
 def decode_from_syncer(frames: Sequence[Buffer]) -> tuple[SyncerMessage, Buffer | None]:
     """What the syncer sent. Raises `WireError`."""
-    header, payload = _judged(frames)
-    try:
-        _check_header(header)
-        message: SyncerMessage = _from_syncer.decode(header)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise WireError(f"not a message from a syncer: {error}") from None
-    _check_payload(message, payload)
-    return message, payload
+    return _decoded(frames, _from_syncer, "a syncer")
 
 
 def decode_header(header: Buffer) -> SyncerMessage:
     """A control message from its header alone (rank 0 shares headers with the other ranks). Raises `WireError`."""
     return decode_from_syncer([PREAMBLE, header])[0]
+
+
+def _decoded(
+    frames: Sequence[Buffer], decoder: msgspec.msgpack.Decoder[Message], sender: str
+) -> tuple[Message, Buffer | None]:
+    header, payload = _judged(frames)
+    try:
+        _check_header(header)
+        message = decoder.decode(header)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise WireError(f"not a message from {sender}: {error}") from None
+    if (payload is not None) != isinstance(message, Chunk | Piece):
+        raise WireError(f"a {type(message).__name__} {'with' if payload is not None else 'without'} payload")
+    return message, payload
 
 
 def _judged(frames: Sequence[Buffer]) -> tuple[Buffer, Buffer | None]:
@@ -118,8 +120,3 @@ def _check_header(header: Buffer) -> None:
     kind = _kind_of.decode(header).type
     if kind not in _BIG_KINDS:
         raise WireError(f"a {kind[:KIND_MAX]} header of {len(header)} bytes; at most {HEADER_BYTES_MAX} are taken")
-
-
-def _check_payload(message: IslandMessage | SyncerMessage, payload: Buffer | None) -> None:
-    if (payload is not None) != isinstance(message, Chunk | Piece):
-        raise WireError(f"a {type(message).__name__} {'with' if payload is not None else 'without'} payload")

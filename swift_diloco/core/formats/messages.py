@@ -4,7 +4,8 @@ Directions are two separate unions, so that a message sent the wrong way cannot 
 tensors: bulk payloads travel beside the header in a frame of their own (`Chunk` and `Piece`).
 
 `session` names one life of the syncer process and `generation` one joining of an island; both are random and never
-reused. Every message but the first carries both, so that what a socket replays into a later life is told apart.
+reused. Every message but those about joining itself carries both (`InGeneration`), so that what a socket replays into a
+later life is told apart.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Annotated
 
 import msgspec
 
-from swift_diloco.core.formats.operator_messages import AdminReply, AdminRequest
+from swift_diloco.core.formats.operator_messages import AdminReply, AdminRequest, Order
 from swift_diloco.core.layout.boxes import RANK_BOXES_MAX, Box
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import Layout
@@ -56,9 +57,14 @@ class Outcome(Enum):
     """Not taken; the anchor is as it was before the push."""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Island to syncer
-# ---------------------------------------------------------------------------------------------------------------------
+class InGeneration(msgspec.Struct, frozen=True, tag=True):
+    """What is said within one joining of an island, in either direction."""
+
+    session: str
+    generation: str
+
+
+# -- Island to syncer --------------------------------------------------------------------------------------------------
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -80,33 +86,27 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """The island has trained from a syncer's values before (a redial or a resumed record)."""
 
 
-class RankHello(msgspec.Struct, frozen=True, tag=True):
+class RankHello(InGeneration, frozen=True):
     """An owner rank introduces its bulk link and its boxes. Repeated when its link drops, under the same generation."""
 
-    session: str
-    generation: str
     token: str
     rank: int
     boxes: Annotated[tuple[Box, ...], msgspec.Meta(max_length=RANK_BOXES_MAX)]
 
 
-class Heartbeat(msgspec.Struct, frozen=True, tag=True):
+class Heartbeat(InGeneration, frozen=True):
     """Rank 0 is alive at local step `step`."""
 
-    session: str
-    generation: str
     step: int
 
 
-class PushOffer(msgspec.Struct, frozen=True, tag=True):
+class PushOffer(InGeneration, frozen=True):
     """Rank 0 offers what the island learned on one fragment; already captured on all ranks, not yet uploaded.
 
     `steps` and `tokens` are counted since the island last installed the fragment; 0 steps is an empty
     answer without upload.
     """
 
-    session: str
-    generation: str
     push: str
     t: int
     attempt: int
@@ -116,22 +116,18 @@ class PushOffer(msgspec.Struct, frozen=True, tag=True):
     capture_step: int
 
 
-class Chunk(msgspec.Struct, frozen=True, tag=True):
+class Chunk(InGeneration, frozen=True):
     """One chunk of an upload, its encoded bytes in the payload frame. `checksum` is xxh3-64 of the payload."""
 
-    session: str
-    generation: str
     upload: str
     rank: int
     index: int
     checksum: int
 
 
-class Fetch(msgspec.Struct, frozen=True, tag=True):
+class Fetch(InGeneration, frozen=True):
     """A rank asks for chunks [first, first + count) of its stream of a published value: its credit."""
 
-    session: str
-    generation: str
     rank: int
     name: ValueName
     first: int
@@ -140,42 +136,30 @@ class Fetch(msgspec.Struct, frozen=True, tag=True):
     """In float32, whatever the encoding of published values: the final cut."""
 
 
-class Fetched(msgspec.Struct, frozen=True, tag=True):
+class Fetched(InGeneration, frozen=True):
     """A rank has staged all its pieces of a published value; its pin may go."""
 
-    session: str
-    generation: str
     rank: int
     name: ValueName
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
+class Done(InGeneration, frozen=True):
     """The island reached its last local step and waits for the final cut."""
 
-    session: str
-    generation: str
     step: int
 
 
-class CutInstalled(msgspec.Struct, frozen=True, tag=True):
+class CutInstalled(InGeneration, frozen=True):
     """Every rank of the island installed the final cut."""
 
-    session: str
-    generation: str
 
-
-class Saved(msgspec.Struct, frozen=True, tag=True):
+class Saved(InGeneration, frozen=True):
     """The island's last save is durable; it needs the syncer no more."""
 
-    session: str
-    generation: str
 
-
-class Leave(msgspec.Struct, frozen=True, tag=True):
+class Leave(InGeneration, frozen=True):
     """The island ends before the finish."""
 
-    session: str
-    generation: str
     reason: str
 
 
@@ -194,9 +178,7 @@ IslandMessage = (
     | AdminRequest
 )
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Syncer to island
-# ---------------------------------------------------------------------------------------------------------------------
+# -- Syncer to island --------------------------------------------------------------------------------------------------
 
 
 class LayoutWanted(msgspec.Struct, frozen=True, tag=True):
@@ -206,11 +188,9 @@ class LayoutWanted(msgspec.Struct, frozen=True, tag=True):
     nonce: str
 
 
-class Welcome(msgspec.Struct, frozen=True, tag=True):
+class Welcome(InGeneration, frozen=True):
     """The island may join: its owner ranks now say RankHello with `token`."""
 
-    session: str
-    generation: str
     nonce: str
     token: str
     run: str
@@ -237,54 +217,41 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     retry: bool = False
 
 
-class RankWelcome(msgspec.Struct, frozen=True, tag=True):
+class RankWelcome(InGeneration, frozen=True):
     """The rank's bulk link is known."""
 
-    session: str
-    generation: str
     rank: int
     values: tuple[ValueName, ...] = ()
 
 
-class Joined(msgspec.Struct, frozen=True, tag=True):
+class Joined(InGeneration, frozen=True):
     """The boxes of all owner ranks tile the layout: the island is a member."""
 
-    session: str
-    generation: str
 
-
-class InitWanted(msgspec.Struct, frozen=True, tag=True):
+class InitWanted(InGeneration, frozen=True):
     """Island 0 provides the initial values: one upload per fragment, named here in fragment order."""
 
-    session: str
-    generation: str
     uploads: tuple[str, ...]
 
 
-class Pull(msgspec.Struct, frozen=True, tag=True):
+class Pull(InGeneration, frozen=True):
     """The syncer asks for what the island learned on a fragment, for outer step `t`."""
 
-    session: str
-    generation: str
     t: int
     fragment: int
     attempt: int
 
 
-class PullClosed(msgspec.Struct, frozen=True, tag=True):
+class PullClosed(InGeneration, frozen=True):
     """The round is over (or begins again as a higher attempt): an answer not yet offered is not wanted any more."""
 
-    session: str
-    generation: str
     t: int
     fragment: int
 
 
-class PushAnswer(msgspec.Struct, frozen=True, tag=True):
+class PushAnswer(InGeneration, frozen=True):
     """The fate of a push."""
 
-    session: str
-    generation: str
     push: str
     outcome: Outcome
     reason: str = ""
@@ -292,55 +259,45 @@ class PushAnswer(msgspec.Struct, frozen=True, tag=True):
     """Refused because the syncer already holds a delta from this anchor: the anchor stays spent."""
 
 
-class Dropped(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+class Dropped(InGeneration, frozen=True, omit_defaults=True):
     """A push the syncer had held or was receiving is dropped; its anchor is released.
 
     Goes to the island's present generation, which may know the push by its anchor only.
     """
 
-    session: str
-    generation: str
     push: str
     reason: str
     anchor: ValueName | None = None
     """The anchor that is released; None for an empty answer."""
 
 
-class Published(msgspec.Struct, frozen=True, tag=True):
+class Published(InGeneration, frozen=True):
     """A fragment has a new present value. Goes to the control link and to every rank's bulk link."""
 
-    session: str
-    generation: str
     name: ValueName
     run: str = ""
     """The run the value belongs to; begins with INIT, after the first islands were welcomed."""
 
 
-class Window(msgspec.Struct, frozen=True, tag=True):
+class Window(InGeneration, frozen=True):
     """A rank may send the chunks [first, upto) of an upload of `fragment`; `first` is the first one missing."""
 
-    session: str
-    generation: str
     upload: str
     fragment: int
     first: int
     upto: int
 
 
-class Cancel(msgspec.Struct, frozen=True, tag=True):
+class Cancel(InGeneration, frozen=True):
     """An upload is not wanted any more."""
 
-    session: str
-    generation: str
     upload: str
     reason: str
 
 
-class Piece(msgspec.Struct, frozen=True, tag=True):
+class Piece(InGeneration, frozen=True):
     """One chunk of a rank's stream of a published value, its bytes in the payload frame."""
 
-    session: str
-    generation: str
     name: ValueName
     index: int
     checksum: int
@@ -348,36 +305,27 @@ class Piece(msgspec.Struct, frozen=True, tag=True):
     """As in the Fetch that asked for it."""
 
 
-class Superseded(msgspec.Struct, frozen=True, tag=True):
+class Superseded(InGeneration, frozen=True):
     """The value a rank fetches is gone; fetch the present one."""
 
-    session: str
-    generation: str
     old: ValueName
     present: ValueName
 
 
-class Paused(msgspec.Struct, frozen=True, tag=True):
+class Paused(InGeneration, frozen=True):
     """No outer step can be taken: islands park at their next boundary until `Resumed`."""
 
-    session: str
-    generation: str
     reason: str
     missing: int
 
 
-class Resumed(msgspec.Struct, frozen=True, tag=True):
+class Resumed(InGeneration, frozen=True):
     """The pause is over."""
 
-    session: str
-    generation: str
 
-
-class HeartbeatReply(msgspec.Struct, frozen=True, tag=True):
+class HeartbeatReply(InGeneration, frozen=True):
     """The sender is a member in good standing; what the syncer waits for, in words."""
 
-    session: str
-    generation: str
     members: int
     waiting_for: str = ""
     contributors: int = 0
@@ -386,52 +334,34 @@ class HeartbeatReply(msgspec.Struct, frozen=True, tag=True):
     """Why the run is paused; empty while it is not."""
 
 
-class Unknown(msgspec.Struct, frozen=True, tag=True):
+class Unknown(InGeneration, frozen=True):
     """The syncer does not know the sender's session or generation: join again."""
 
-    session: str
-    generation: str
     reason: str
 
 
-class Order(Enum):
-    """What an operator has every island, or one, do at its next boundary."""
-
-    SAVE = "save"
-    SAVE_AND_STOP = "save_and_stop"
-    ABORT = "abort"
-
-
-class Command(msgspec.Struct, frozen=True, tag=True):
+class Command(InGeneration, frozen=True):
     """An operator's order, relayed."""
 
-    session: str
-    generation: str
     order: Order
     reason: str = ""
 
 
-class BudgetReached(msgspec.Struct, frozen=True, tag=True):
+class BudgetReached(InGeneration, frozen=True):
     """The outer step budget is reached: the next boundary is the island's last."""
 
-    session: str
-    generation: str
     t: int
 
 
-class FinalCut(msgspec.Struct, frozen=True, tag=True):
+class FinalCut(InGeneration, frozen=True):
     """The values with which every island ends, one per fragment."""
 
-    session: str
-    generation: str
     values: tuple[ValueName, ...]
 
 
-class Stopping(msgspec.Struct, frozen=True, tag=True):
+class Stopping(InGeneration, frozen=True):
     """The syncer ends; islands keep training and dial again."""
 
-    session: str
-    generation: str
     reason: str
 
 

@@ -28,6 +28,14 @@ class AdminCommand(Enum):
     """Stop gracefully, as SIGTERM does."""
 
 
+class Order(Enum):
+    """What an operator has every island, or one, do at its next boundary."""
+
+    SAVE = "save"
+    SAVE_AND_STOP = "save_and_stop"
+    ABORT = "abort"
+
+
 class AdminRequest(msgspec.Struct, frozen=True, tag=True):
     """An operator's request, on a connection of its own. Belongs to no session; answered by one `AdminReply`."""
 

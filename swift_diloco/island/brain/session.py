@@ -25,10 +25,10 @@ from swift_diloco.core.formats.messages import (
     Dropped,
     FinalCut,
     HeartbeatReply,
+    InGeneration,
     InitWanted,
     Joined,
     LayoutWanted,
-    Order,
     Paused,
     Published,
     Pull,
@@ -43,6 +43,7 @@ from swift_diloco.core.formats.messages import (
     ValueName,
     Welcome,
 )
+from swift_diloco.core.formats.operator_messages import Order
 from swift_diloco.island.brain.anchors import Anchor
 from swift_diloco.island.brain.holdings import Holdings
 from swift_diloco.island.brain.pushes import Offerer, Pushes
@@ -214,9 +215,9 @@ class Session:
         if isinstance(message, Unknown):
             return message.generation == self.generation
         return (
-            not isinstance(message, Welcome | LayoutWanted)
-            and getattr(message, "session", "") == self.syncer_session
-            and getattr(message, "generation", "") == self.generation
+            isinstance(message, InGeneration)
+            and not isinstance(message, Welcome)
+            and (message.session, message.generation) == (self.syncer_session, self.generation)
         )
 
     # -- joining -------------------------------------------------------------------------------------------------------

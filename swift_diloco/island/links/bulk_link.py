@@ -21,6 +21,7 @@ from swift_diloco.core.formats.messages import (
     Cancel,
     Chunk,
     Contract,
+    InGeneration,
     IslandMessage,
     Piece,
     Published,
@@ -159,8 +160,9 @@ class BulkLink(Dealer):
             self.trouble = f"the syncer refused rank {self.rank}: {message.reason}"
             return
         m = self._admission
-        ours = m is not None and getattr(message, "generation", "") == m.generation and message.session == m.session
-        if not ours:
+        if m is None or not isinstance(message, InGeneration):
+            return
+        if (message.session, message.generation) != (m.session, m.generation):
             return
         match message:
             case Piece():

@@ -14,8 +14,8 @@ from enum import Enum
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.formats import tape_lines
-from swift_diloco.core.formats.messages import Command, Order, Unknown
-from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
+from swift_diloco.core.formats.messages import Command, Unknown
+from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest, Order
 from swift_diloco.core.settings.schema import read_value, refuse_unknown
 from syncer.brain.memory.overrides import CHANGEABLE, apply_overrides
 from syncer.brain.memory.roster import TEXT_MAX, Member

@@ -60,7 +60,7 @@ FROM_SYNCER: list[m.SyncerMessage] = [
     m.Resumed("s", "g"),
     m.HeartbeatReply("s", "g", 2, "island 1", 1, "why"),
     m.Unknown("s", "g", "why"),
-    m.Command("s", "g", m.Order.SAVE_AND_STOP, "why"),
+    m.Command("s", "g", operator_messages.Order.SAVE_AND_STOP, "why"),
     m.BudgetReached("s", "g", 10),
     m.FinalCut("s", "g", (VALUE,)),
     m.Stopping("s", "g", "why"),

@@ -9,7 +9,7 @@ import pytest
 
 from swift_diloco.core.formats import messages as m
 from swift_diloco.core.formats.messages import SyncerMessage
-from swift_diloco.core.formats.operator_messages import AdminReply
+from swift_diloco.core.formats.operator_messages import AdminReply, Order
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.island import events
 from swift_diloco.island.brain.session import Session
@@ -49,7 +49,7 @@ MESSAGES: tuple[SyncerMessage, ...] = (
     m.Paused(S, G, "why", 1),
     m.Resumed(S, G),
     m.HeartbeatReply(S, G, 1),
-    m.Command(S, G, m.Order.SAVE),
+    m.Command(S, G, Order.SAVE),
     m.BudgetReached(S, G, 1),
     m.FinalCut(S, G, (NAME,)),
     m.Stopping(S, G, "why"),

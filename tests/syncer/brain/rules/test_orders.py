@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from swift_diloco.core.formats import tape_lines
-from swift_diloco.core.formats.messages import Command, Joined, Order, Paused, Refused, Resumed, Unknown
-from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply
+from swift_diloco.core.formats.messages import Command, Joined, Paused, Refused, Resumed, Unknown
+from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, Order
 from syncer.brain.rules.orders import KICKED_S
 from syncer.events import Exit, Merge, Received, Send
 from tests.syncer.desk import OPERATOR, SESSION, Desk, control, order

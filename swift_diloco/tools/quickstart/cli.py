@@ -72,11 +72,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def main(argv: list[str]) -> int:
     """Run the quickstart; 0 when everything held, 1 when something failed, 2 for a mistake of the user."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by huggingface_hub when it is imported, which comes next
-    from swift_diloco.tools.quickstart.run import Options, run_quickstart
-
     try:
         options = parse(argv)
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by huggingface_hub when it is imported, which comes next
+        from swift_diloco.tools.quickstart.run import Options, run_quickstart
+
         signal.signal(signal.SIGTERM, _interrupt)
         chosen = Options(options.out, options.steps, options.islands, options.trainer, options.chaos)
         report = run_quickstart(chosen, say=_say)

@@ -25,7 +25,7 @@ from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island import events
 from swift_diloco.island.brain.session import Session
-from swift_diloco.island.brain.stages import Membership, Profile, Stage
+from swift_diloco.island.brain.stages import Membership, Profile, TrainingStage
 from swift_diloco.island.files.record import SavedRank, resume, save_record
 from swift_diloco.island.files.record_files import RECORD_FORMAT, Record
 from swift_diloco.island.links.bulk_link import BulkLink
@@ -72,7 +72,7 @@ class JobFacts:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Instruction:
     """What the trainer must do after a boundary."""
 
     stop: bool = False
@@ -84,7 +84,7 @@ class Verdict:
     reason: str = ""
 
 
-class Mail(msgspec.Struct, frozen=True, array_like=True):
+class BoundaryNews(msgspec.Struct, frozen=True, array_like=True):
     """What rank 0 shares at a boundary: its clock (s) and what its control link heard (None: the link broke)."""
 
     now: float
@@ -106,9 +106,10 @@ class Island:
         """Time spent in boundaries since the start (s)."""
         self._links = Links(None, None, HostBuffers())
         self._failure: BaseException | None = None
-        self._verdict = Verdict()
+        self.instruction = Instruction()
+        """What the trainer must do, as of the latest boundary; an order to stop stays."""
         self._now = 0.0
-        self._told = ("", 0.0)
+        self._last_told = ("", 0.0)
         self._closed = False
 
     # -- the trainer's side --------------------------------------------------------------------------------------------
@@ -121,38 +122,39 @@ class Island:
         self._prepare()
         begun = self._exchange()
         self._feed(events.Started())
-        while not self.session.may_train(self._now) and not self._verdict.stop:
+        while not self.session.may_train(self._now) and not self.instruction.stop:
             self._boundary(wait_s=POLL_S)
             self._check_start_limits(self._now - begun)
             self._tell_wait()
         self._feed(events.StartEnded())
 
-    def step_begins(self) -> Verdict:
+    def step_begins(self) -> Instruction:
         """The second gate, before a step is trained: a paused island parks here after a save it was ordered to do."""
         entered = time.monotonic()
-        self._verdict = replace(self._verdict, save=False)  # done since the last boundary; it would leave the gate open
+        # A save that was ordered is done since the last boundary; left in, it would keep the gate open.
+        self.instruction = replace(self.instruction, save=False)
         self._park()
         self.blocked_s += time.monotonic() - entered
-        return self._verdict
+        return self.instruction
 
-    def step_ended(self, step: int, *, trained: bool, tokens: int) -> Verdict:
+    def step_ended(self, step: int, *, trained: bool, tokens: int) -> Instruction:
         """A local step boundary: counters, messages, installs, pushes, then the gate (parks while the run is paused).
 
         `trained`: the optimizer updated; `tokens`: supervised tokens of that update over the whole island.
         """
         entered = time.monotonic()
-        self._verdict = replace(self._verdict, save=False) if self._verdict.stop else Verdict()
+        self.instruction = replace(self.instruction, save=False) if self.instruction.stop else Instruction()
         if self._links.control is not None:
             self._links.control.progressed(step)
         self._feed(events.StepEnded(step, trained, tokens))
         self._boundary()
         self._park()
         self.blocked_s += time.monotonic() - entered
-        return self._verdict
+        return self.instruction
 
     def _park(self) -> None:
         """All ranks idle together while the run is paused; what an operator orders is obeyed at once."""
-        while not self.session.may_train(self._now) and not (self._verdict.stop or self._verdict.save):
+        while not self.session.may_train(self._now) and not (self.instruction.stop or self.instruction.save):
             self._tell_wait()
             self._boundary(wait_s=PARKED_POLL_S)
 
@@ -162,7 +164,7 @@ class Island:
             self._links.control.progressed(step)
         self._feed(events.LastStepReached())
         begun = self._exchange()
-        while self.session.stage is not Stage.FINISHED:
+        while self.session.stage is not TrainingStage.FINISHED:
             self._boundary(wait_s=POLL_S)
             self._tell_wait()
             waited = self._now - begun
@@ -207,7 +209,7 @@ class Island:
 
     def saved(self) -> None:
         """The trainer's last save is durable: the syncer may forget this island, which leaves unless it finished."""
-        if self.session.stage is Stage.FINISHED:
+        if self.session.stage is TrainingStage.FINISHED:
             self._regain_link()
             self._feed(events.SaveFinished())
         else:
@@ -297,17 +299,17 @@ class Island:
     # -- boundaries ----------------------------------------------------------------------------------------------------
 
     def _exchange(self, wait_s: float = 0.0) -> float:
-        """Rank 0's mail to everybody, and into the session. Returns rank 0's clock."""
-        mail = Mail(0.0, ())
+        """Rank 0's news to everybody, and into the session. Returns rank 0's clock."""
+        news = BoundaryNews(0.0, ())
         if self._links.control is not None:
             if wait_s:
                 self._links.control.wait(wait_s)
-            mail = Mail(time.monotonic(), tuple(self._links.control.drain()))
-        mail = msgspec.msgpack.decode(self.group.broadcast(msgspec.msgpack.encode(mail)), type=Mail)
-        self._now = mail.now
-        for item in mail.items:
+            news = BoundaryNews(time.monotonic(), tuple(self._links.control.drain()))
+        news = msgspec.msgpack.decode(self.group.broadcast(msgspec.msgpack.encode(news)), type=BoundaryNews)
+        self._now = news.now
+        for item in news.items:
             self._feed(events.LinkLost() if item is None else events.Heard(decode_header(item)))
-        return mail.now
+        return news.now
 
     def _boundary(self, wait_s: float = 0.0) -> None:
         self._exchange(wait_s)
@@ -346,10 +348,10 @@ class Island:
         """Effects that end or interrupt the training: the same on all ranks."""
         match effect:
             case events.StopTraining(reason, final):
-                self._verdict = replace(self._verdict, stop=True, final=final, reason=reason)
+                self.instruction = replace(self.instruction, stop=True, final=final, reason=reason)
                 self.performer.log("info", f"training ends here: {reason}")
             case events.SaveNow(reason):
-                self._verdict = replace(self._verdict, save=True, reason=reason)
+                self.instruction = replace(self.instruction, save=True, reason=reason)
                 self.performer.log("info", f"saving at this step: {reason}")
             case events.SeekSyncer():
                 if self._links.control is not None and self.job.revive is not None:
@@ -366,11 +368,11 @@ class Island:
         control, reason = self._links.control, self.session.waiting_for()
         if reason and control is not None and control.trouble and self.session.membership is Membership.DIALING:
             reason += f" ({control.trouble})"
-        told, at = self._told
+        told, at = self._last_told
         if reason and (reason != told or self._now - at > PROGRESS_S):
             where = "" if self.session.generation else f" at {self._address_text()}"
             self.performer.log("info", f"waiting for {reason}{where}")
-            self._told = (reason, self._now)
+            self._last_told = (reason, self._now)
 
 
 def _merged_layout(specs: Sequence[bytes]) -> bytes:

@@ -21,7 +21,7 @@ from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.island import events
-from swift_diloco.island.files.record import Resumed
+from swift_diloco.island.files.record import ResumedRank
 from swift_diloco.island.links.bulk_link import BulkLink, Traffic
 from swift_diloco.island.links.control_link import ControlLink
 from swift_diloco.island.links.fetches import Pass
@@ -58,7 +58,7 @@ class Links:
 class Performer:
     """See the module."""
 
-    def __init__(self, model: ModelPieces, links: Links, about: Introduction, resumed: Resumed) -> None:
+    def __init__(self, model: ModelPieces, links: Links, about: Introduction, resumed: ResumedRank) -> None:
         self._model = model
         self._control, self._bulk = links.control, links.bulk
         self._about = about

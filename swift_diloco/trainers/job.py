@@ -24,7 +24,7 @@ def run_folder(output: Path, settings: IslandSettings, *, versioned: bool) -> Pa
     return (output.parent if versioned else output) / RUN_FOLDER
 
 
-def instance_of(folder: Path, island: int) -> str:
+def ensure_instance(folder: Path, island: int) -> str:
     """The token by which the syncer tells a restart of this island from a second one of the same id; made once."""
     path = folder / f"instance-{island}"
     try:

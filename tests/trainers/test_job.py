@@ -9,7 +9,7 @@ import pytest
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.trainers.job import instance_of, run_folder, wants_own_syncer
+from swift_diloco.trainers.job import ensure_instance, run_folder, wants_own_syncer
 
 EMBEDDED = IslandSettings(syncer="embedded")
 
@@ -24,17 +24,17 @@ def test_run_folder_is_beside_the_versioned_output_folders(tmp_path: Path) -> No
 
 def test_restart_has_the_instance_token_of_its_island_and_of_no_other(tmp_path: Path) -> None:
     folder = tmp_path / "out" / "diloco"
-    first = instance_of(folder, 0)
+    first = ensure_instance(folder, 0)
     assert len(first) == 32
-    assert instance_of(folder, 0) == first
-    assert instance_of(folder, 1) != first
+    assert ensure_instance(folder, 0) == first
+    assert ensure_instance(folder, 1) != first
     assert sorted(path.name for path in folder.iterdir()) == ["instance-0", "instance-1"]
 
 
 def test_run_folder_that_cannot_be_written_names_the_flag(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--diloco_run_dir"):
-        instance_of(tmp_path / "file" / "diloco", 0)
+        ensure_instance(tmp_path / "file" / "diloco", 0)
 
 
 def test_only_island_0_starts_the_syncer() -> None:

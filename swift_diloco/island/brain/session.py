@@ -47,7 +47,7 @@ from swift_diloco.core.formats.operator_messages import Order
 from swift_diloco.island.brain.anchors import Anchor
 from swift_diloco.island.brain.holdings import Holdings
 from swift_diloco.island.brain.pushes import Offerer, Pushes
-from swift_diloco.island.brain.stages import MEMBERSHIPS, STAGES, Membership, Profile, Stage, follow, refusal
+from swift_diloco.island.brain.stages import MEMBERSHIPS, STAGES, Membership, Profile, TrainingStage, follow, refusal
 from swift_diloco.island.brain.terms import published_exactly
 from swift_diloco.island.events import (
     Abort,
@@ -87,7 +87,7 @@ class Session:
     def __init__(self, profile: Profile, remembered: Remembered | None = None) -> None:
         self.profile = profile
         self.membership = Membership.DIALING
-        self.stage = Stage.WAITING_FOR_CUT if profile.initial_cut_timeout_s > 0 else Stage.TRAINING
+        self.stage = TrainingStage.WAITING_FOR_CUT if profile.initial_cut_timeout_s > 0 else TrainingStage.TRAINING
         self.syncer_session = ""
         self.generation = ""
         self.contract = Contract()
@@ -129,7 +129,7 @@ class Session:
 
     def may_train(self, now: float) -> bool:
         """Whether the trainer may take a step: values are there, and no living syncer has paused the run."""
-        if self.stage is not Stage.TRAINING:
+        if self.stage is not TrainingStage.TRAINING:
             return False
         return self.paused is None or now - self.last_heard_at > self.contract.island_lease_s
 
@@ -148,12 +148,12 @@ class Session:
             return "the syncer to answer" + (f" ({self.syncer_says})" if self.syncer_says else "")
         if self.membership is Membership.JOINING:
             return "the syncer to take in all ranks"
-        if self.stage is Stage.WAITING_FOR_CUT:
+        if self.stage is TrainingStage.WAITING_FOR_CUT:
             says = f"; the syncer waits for {self.syncer_says}" if self.syncer_says else ""
             return f"initial values of {self.holdings.missing} of {len(self.anchors)} fragments{says}"
         if self.paused is not None:
             return f"{self.paused.missing} more island(s): {self.paused.reason}"
-        if self.stage is Stage.DONE:
+        if self.stage is TrainingStage.DONE:
             what = f"{len(self.holdings.pending)} fragments of the final cut" if self.final else "the final cut"
             return what + (f"; the syncer waits for {self.syncer_says}" if self.syncer_says else "")
         return ""
@@ -161,7 +161,7 @@ class Session:
     def validate(self) -> None:
         """Raise AssertionError where an invariant is broken."""
         self.holdings.validate()
-        assert self.stage is not Stage.FINISHED or not self.holdings.pending
+        assert self.stage is not TrainingStage.FINISHED or not self.holdings.pending
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class Session:
                 self.last_heard_at = now
                 return self._dial(now)
             case LinkLost():
-                gone = self.membership is not Membership.DIALING and self.stage is not Stage.FINISHED
+                gone = self.membership is not Membership.DIALING and self.stage is not TrainingStage.FINISHED
                 lost = self._lost("the link to the syncer broke", now)
                 return [*lost, SeekSyncer()] if gone else lost
             case StartEnded():
@@ -199,7 +199,7 @@ class Session:
             return [Log("warning", reason)]
         return self._heard[type(message)](message, now)
 
-    def _enter(self, new: Membership | Stage, event: str) -> None:
+    def _enter(self, new: Membership | TrainingStage, event: str) -> None:
         """The only way from state to state."""
         if isinstance(new, Membership):
             self.membership = follow(MEMBERSHIPS, self.membership, new, event)
@@ -250,7 +250,7 @@ class Session:
 
     def _refused(self, message: Refused, now: float) -> list[Effect]:
         self.syncer_says = message.reason
-        running = self.stage is not Stage.WAITING_FOR_CUT
+        running = self.stage is not TrainingStage.WAITING_FOR_CUT
         if message.retry or running:
             self._redial_at = now + REFUSED_REDIAL_S
             return [Log("warning", f"refused by the syncer, trying again in {REFUSED_REDIAL_S:g} s: {message.reason}")]
@@ -271,7 +271,7 @@ class Session:
     def _joined(self, message: Joined, now: float) -> list[Effect]:
         self._enter(Membership.MEMBER, "Joined")
         effects: list[Effect] = [Log("info", f"joined the syncer as island {self.profile.island}")]
-        if self.stage is Stage.DONE:
+        if self.stage is TrainingStage.DONE:
             effects.append(Tell(Done(self.syncer_session, self.generation, self.step)))
         return effects
 
@@ -309,7 +309,7 @@ class Session:
     def _final_cut(self, message: FinalCut, now: float) -> list[Effect]:
         self.final = message.values
         self.pushes.void()
-        if self.stage is Stage.FINISHED:
+        if self.stage is TrainingStage.FINISHED:
             return [Tell(CutInstalled(self.syncer_session, self.generation))]
         exact = published_exactly(self.contract)
         self.holdings.final_cut(message.values, held_exactly=exact)
@@ -363,9 +363,9 @@ class Session:
         return self._lost(f"the syncer stops ({message.reason})", now)
 
     def _reached_last_step(self) -> list[Effect]:
-        if self.stage in (Stage.DONE, Stage.FINISHED):
+        if self.stage in (TrainingStage.DONE, TrainingStage.FINISHED):
             return []
-        self._enter(Stage.DONE, "LastStepReached")
+        self._enter(TrainingStage.DONE, "LastStepReached")
         if self.membership is not Membership.MEMBER:
             return []
         return [Tell(Done(self.syncer_session, self.generation, self.step))]
@@ -382,20 +382,20 @@ class Session:
             effects += self._provide(self._init_asked[1])
         pending = self.holdings.pending
         effects += [self.holdings.install(name, self.contract) for name in staged if pending.get(name.fragment) == name]
-        done = self.stage is Stage.DONE
+        done = self.stage is TrainingStage.DONE
         asked = Offerer(self.syncer_session, self.generation, self.contract, self.step, done)
         effects += self.pushes.answer(asked)
         return [*effects, *self.holdings.summarize(), *self._obey(), *self._advance()]
 
     def _advance(self) -> list[Effect]:
         """Leave a stage whose condition is met."""
-        if self.stage is Stage.WAITING_FOR_CUT and self.holdings.complete:
-            self._enter(Stage.TRAINING, "BoundaryReached")
-        if self.stage is Stage.TRAINING and self._stop is not None:
+        if self.stage is TrainingStage.WAITING_FOR_CUT and self.holdings.complete:
+            self._enter(TrainingStage.TRAINING, "BoundaryReached")
+        if self.stage is TrainingStage.TRAINING and self._stop is not None:
             stop, self._stop = self._stop, None
             return [stop]
-        if self.stage is Stage.DONE and self.final is not None and not self.holdings.pending:
-            self._enter(Stage.FINISHED, "BoundaryReached")
+        if self.stage is TrainingStage.DONE and self.final is not None and not self.holdings.pending:
+            self._enter(TrainingStage.FINISHED, "BoundaryReached")
             again = self.holdings.left_to_write(self.final)
             return [*again, Tell(CutInstalled(self.syncer_session, self.generation))]
         return []

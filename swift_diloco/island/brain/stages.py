@@ -56,7 +56,7 @@ MEMBERSHIPS: Mapping[Membership, frozenset[Membership]] = {
 """What may follow. A Hello is said again while none is answered, and whenever a generation ends."""
 
 
-class Stage(Enum):
+class TrainingStage(Enum):
     """Where the island's training stands."""
 
     WAITING_FOR_CUT = "waiting for the initial values"
@@ -69,11 +69,11 @@ class Stage(Enum):
     """The final cut is in the model; nothing is offered or wanted any more."""
 
 
-STAGES: Mapping[Stage, frozenset[Stage]] = {
-    Stage.WAITING_FOR_CUT: frozenset({Stage.TRAINING, Stage.DONE}),
-    Stage.TRAINING: frozenset({Stage.DONE}),
-    Stage.DONE: frozenset({Stage.FINISHED}),
-    Stage.FINISHED: frozenset(),
+STAGES: Mapping[TrainingStage, frozenset[TrainingStage]] = {
+    TrainingStage.WAITING_FOR_CUT: frozenset({TrainingStage.TRAINING, TrainingStage.DONE}),
+    TrainingStage.TRAINING: frozenset({TrainingStage.DONE}),
+    TrainingStage.DONE: frozenset({TrainingStage.FINISHED}),
+    TrainingStage.FINISHED: frozenset(),
 }
 """What may follow. A job that was resumed at its last step may be told to stop before it has a value: it is done."""
 
@@ -112,19 +112,18 @@ NOT_HEARD_FINISHED = frozenset({Pull, Published})
 def follow(table: Mapping[State, frozenset[State]], old: State, new: State, event: str) -> State:
     """The new state. Raises AssertionError where the table does not have it."""
     if new not in table[old]:
-        raise AssertionError(
-            f"{event} took the island from {old} to {new}; only {sorted(map(str, table[old]))} may follow"
-        )
+        allowed = ", ".join(sorted(map(str, table[old]))) or "nothing"
+        raise AssertionError(f"{event} took the island from {old} to {new}; only {allowed} may follow")
     return new
 
 
-def refusal(kind: type[SyncerMessage], membership: Membership, stage: Stage) -> str:
+def refusal(kind: type[SyncerMessage], membership: Membership, stage: TrainingStage) -> str:
     """Why a message of this kind is not taken now; empty: it is."""
     if kind not in HEARD:
         return f"{kind.__name__} from the syncer is not taken: the control link carries none"
     if membership not in HEARD[kind]:
         return f"{kind.__name__} from the syncer is not taken by an island that is {membership.value}"
-    if stage is Stage.FINISHED and kind in NOT_HEARD_FINISHED:
+    if stage is TrainingStage.FINISHED and kind in NOT_HEARD_FINISHED:
         return f"{kind.__name__} from the syncer is not taken by an island that is {stage.value}"
     return ""
 

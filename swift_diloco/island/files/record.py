@@ -35,7 +35,7 @@ logger = logging.getLogger("swift_diloco")
 
 
 @dataclass(frozen=True)
-class Resumed:
+class ResumedRank:
     """What a checkpoint gave this rank."""
 
     remembered: Remembered | None = None
@@ -46,7 +46,7 @@ class Resumed:
         return self.anchors if self.remembered is not None and self.remembered.plan == plan else {}
 
 
-NOTHING_RESUMED = Resumed()
+NOTHING_RESUMED = ResumedRank()
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class SavedRank:
     """Empty: anchors are not saved."""
 
 
-def resume(folder: Path | None, step: int, layout: Layout, boxes: tuple[Box, ...], group: RankGroup) -> Resumed:
+def resume(folder: Path | None, step: int, layout: Layout, boxes: tuple[Box, ...], group: RankGroup) -> ResumedRank:
     """The record in a loaded checkpoint (None: a fresh start), with this rank's anchors if every rank has them."""
     if folder is None:
         return NOTHING_RESUMED
@@ -81,7 +81,7 @@ def resume(folder: Path | None, step: int, layout: Layout, boxes: tuple[Box, ...
         logger.log(level, "resuming from the record in %s, with %s", folder, what)
     encoding = record.contract.publish_encoding if record.contract is not None else ""
     remembered = Remembered(record.run, record.plan, record.fragments, usable, encoding)
-    return Resumed(remembered, anchors if usable else {})
+    return ResumedRank(remembered, anchors if usable else {})
 
 
 def _shared_record(folder: Path, step: int, layout: Layout, group: RankGroup) -> Record | None:

@@ -20,7 +20,7 @@ from swift_diloco.core.formats.messages import (
 )
 from swift_diloco.island import events
 from swift_diloco.island.brain.session import Session
-from swift_diloco.island.brain.stages import Membership, Profile, Stage
+from swift_diloco.island.brain.stages import Membership, Profile, TrainingStage
 from swift_diloco.island.remembered import Remembered
 from swift_diloco.simulate.worlds.island_parts import (
     CHECKPOINT_STEPS,
@@ -152,9 +152,9 @@ class Life:
         self._boundary()
         if self._training and self.step % CHECKPOINT_STEPS == 0:
             self._save()
-        if self.session.stage is Stage.TRAINING and self.step >= self.facts.plan.steps and not self._ending:
+        if self.session.stage is TrainingStage.TRAINING and self.step >= self.facts.plan.steps and not self._ending:
             self._end()
-        if self.session.stage is Stage.FINISHED and not self._saving:
+        if self.session.stage is TrainingStage.FINISHED and not self._saving:
             self._saving = True
             self.world.after(SAVE_S, self._saved)
         self._training = not self._ending and self.session.may_train(self.world.now)

@@ -22,7 +22,7 @@ from swift.callbacks import TrainerCallback
 
 from swift_diloco.core.errors import InternalError
 from swift_diloco.core.settings.island_settings import load_island_settings
-from swift_diloco.island.island import Island, Verdict
+from swift_diloco.island.island import Island
 from swift_diloco.island.ranks.together import all_or_none
 from swift_diloco.island.ranks.torch_group import LoneRank, TorchGroup, ranks_of_this_job
 from swift_diloco.trainers.callback_shell import Shell
@@ -53,8 +53,6 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
         self._shell = Shell()
         self._pieces: HfPieces | None = None
         self._work: WorkCounter | None = None
-        self._group: TorchGroup | LoneRank | None = None
-        self._order = Verdict()
         self._ended_at: int | None = None
         self._has_final = False
 
@@ -95,15 +93,12 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
     # -- what they mean ------------------------------------------------------------------------------------------------
 
     def _begin(self, control: Any) -> None:
-        group = self._group = ranks_of_this_job()
+        group = ranks_of_this_job()
         self._shell.begin(group, lambda: self._build(group))
         report_to(self.trainer, self._shell.island.metrics, group)
         state = self.trainer.state
-        if state.global_step < state.max_steps:
-            self._step_begins(control)
-            if not self._order.stop:
-                return
-        self._end_without_a_step(control)
+        if state.global_step >= state.max_steps or self._shell.gate(self._save_now).stop:
+            self._end_without_a_step(control)
 
     def _end_without_a_step(self, control: Any) -> None:
         """The job was resumed at its last step, or met the end of the run. A trainer that goes on trains one more step,
@@ -127,18 +122,13 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
         self._work.attach(trainer)
         output = Path(self.args.output_dir)
         folder = run_folder(output, self._settings, versioned=VERSIONED.fullmatch(output.name) is not None)
-        job = self._shell.job(self._settings, group, folder, state.global_step)
+        job = self._shell.begin_job(self._settings, group, folder, state.global_step)
         job = replace(job, resumed_from=loaded.folder if loaded is not None else None)
         return type(self).island_type(self._settings, self._pieces, group, job)
 
     def _step_begins(self, control: Any) -> None:
-        while True:
-            self._order = self._shell.island.step_begins()
-            if self._order.stop or not self._order.save:
-                break
-            self._save_now()
-        if self._order.stop:  # the trainer looks at this after the micro-batch that comes now, and saves in any case
-            control.should_training_stop = True
+        if self._shell.gate(self._save_now).stop:
+            control.should_training_stop = True  # looked at after the micro-batch that comes now; it saves in any case
 
     def _save_now(self) -> None:
         """Write a checkpoint between two steps, as the trainer does after one."""
@@ -151,31 +141,28 @@ class DilocoCallback(TrainerCallback):  # type: ignore[misc]
             raise InternalError("a step ended before the training began")
         work = self._work.take(skipped=self.trainer.accelerator.optimizer_step_was_skipped)
         # A job told to stop before this step, which could not be called off, would park here if the run is paused.
-        if self._order.final or not self._order.stop:
+        if self._shell.instruction.final:
             step = self.trainer.state.global_step
-            order = self._shell.island.step_ended(step, trained=work.trained, tokens=work.tokens)
-            self._order = self._order if self._order.stop else order
-        if self._order.save:
+            self._shell.island.step_ended(step, trained=work.trained, tokens=work.tokens)
+        if self._shell.instruction.save:
             control.should_save = True
-        if self._order.stop:
+        if self._shell.instruction.stop:
             control.should_training_stop = True
         if control.should_training_stop:
             self._end(control)
 
     def _end(self, control: Any) -> None:
-        """The last step: wait for the final cut and install it, unless this job alone was told to stop. Once."""
+        """The last step. Once."""
         if self._ended_at is not None:
             return
         self._ended_at = self.trainer.state.global_step
-        if self._order.final or not self._order.stop:
-            self._shell.island.finish(self._ended_at)
-            self._has_final = True
+        self._has_final = self._shell.finish(self._ended_at)
         control.should_save = _saves(self.args)
 
     def _saved(self, folder: Path) -> None:
-        if self._pieces is None or self._group is None:
+        if self._pieces is None:
             raise InternalError("a checkpoint was saved before the training began")
-        step, masters, group = self.trainer.state.global_step, self._pieces.masters(), self._group
+        step, masters, group = self.trainer.state.global_step, self._pieces.masters(), self._shell.group
         if masters and not self.args.save_only_model:
             all_or_none(group, lambda: save_masters(folder, masters, step, group.rank, group.size))
         self._shell.island.save(folder, step)  # last: a checkpoint with a record is whole

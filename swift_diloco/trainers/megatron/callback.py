@@ -23,7 +23,7 @@ from swift.megatron.utils import disable_forward_pre_hook, enable_forward_pre_ho
 from swift_diloco.core.errors import InternalError, UserError
 from swift_diloco.core.settings.island_settings import load_island_settings
 from swift_diloco.island.files.record_files import forget_record
-from swift_diloco.island.island import Island, Verdict
+from swift_diloco.island.island import Island
 from swift_diloco.island.ranks.torch_group import TorchGroup
 from swift_diloco.trainers.callback_shell import Shell
 from swift_diloco.trainers.job import run_folder
@@ -44,10 +44,7 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
     def __init__(self, trainer: Any) -> None:
         super().__init__(trainer)
         self._shell = Shell()
-        self._group: TorchGroup | None = None
         self._tokens: TokenCounter | None = None
-        self._stop = Verdict()
-        """The order to end, once there is one."""
 
     # -- the trainer's events ------------------------------------------------------------------------------------------
 
@@ -75,20 +72,14 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
     # -- what they mean ------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        group = self._group = TorchGroup()
+        group = TorchGroup()
         self._shell.begin(group, lambda: self._build(group))
         step = self.state.iteration
-        if step < self.args.train_iters:
-            order = self._gate()
-            if not order.stop:
-                return
-            self._stop, self.args.train_iters = order, step
-        self._end_without_a_step(step)
-
-    def _end_without_a_step(self, step: int) -> None:
-        """The job was resumed at its last iteration, or met the end of the run: ms-swift trains and saves nothing."""
-        if self._stop.final:
-            self._shell.island.finish(step)
+        if step < self.args.train_iters and not self._shell.gate(self._save_now).stop:
+            return
+        # The job was resumed at its last iteration, or met the end of the run: ms-swift trains and saves nothing.
+        self.args.train_iters = min(step, self.args.train_iters)
+        self._shell.finish(step)
         self._save_now()
 
     def _build(self, group: TorchGroup) -> Island:
@@ -104,7 +95,7 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
         if settings.lr_resume == "on" and catch_up(self.trainer.opt_param_scheduler, step, args.global_batch_size):
             logger.info("the learning rate schedule was fresh; it is at iteration %d now", step)
         folder = run_folder(Path(args.output_dir), settings, versioned=bool(args.add_version))
-        job = replace(self._shell.job(settings, group, folder, step), resumed_from=loaded_checkpoint(args, step))
+        job = replace(self._shell.begin_job(settings, group, folder, step), resumed_from=loaded_checkpoint(args, step))
         return type(self).island_type(settings, pieces, group, job)
 
     def _forget_records_before_saves(self, group: TorchGroup) -> None:
@@ -118,31 +109,22 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
 
         self.trainer.save_checkpoint = save_checkpoint
 
-    def _gate(self) -> Verdict:
-        """Park before a step while the run is paused; saves that are ordered meanwhile are made here."""
-        order = self._shell.island.step_begins()
-        while order.save and not order.stop:
-            self._save_now()
-            order = self._shell.island.step_begins()
-        return order
-
     def _step_begins(self) -> None:
-        order = self._gate()
-        if order.stop:  # this step cannot be called off any more; it is the last one, and saved
-            self._stop, self.args.train_iters = order, self.state.iteration + 1
+        if self._shell.gate(self._save_now).stop:
+            self.args.train_iters = self.state.iteration + 1  # the step that comes cannot be called off any more
 
     def _step_ended(self) -> None:
         if self._tokens is None:
             raise InternalError("a step ended before the training began")
         step = self.state.iteration
         work = self._tokens.take()
-        order = self._shell.island.step_ended(step, trained=work.trained, tokens=work.tokens)
-        if order.save:
+        now = self._shell.island.step_ended(step, trained=work.trained, tokens=work.tokens)
+        if now.save:
             self.state.should_save = True
-        if order.stop:
-            self._stop, self.args.train_iters = order, step
-        if step >= self.args.train_iters and self._stop.final:
-            self._shell.island.finish(step)
+        if now.stop:
+            self.args.train_iters = step
+        if step >= self.args.train_iters:
+            self._shell.finish(step)
 
     def _save_now(self) -> None:
         """Write a checkpoint outside a step, as ms-swift's `run_train_step` does at the end of one."""
@@ -157,18 +139,13 @@ class DilocoCallback(MegatronCallback):  # type: ignore[misc]
             enable_forward_pre_hook(trainer.wrapped_models)
 
     def _saved(self, folder: Path) -> None:
-        if self._group is None:
-            raise InternalError("a checkpoint was saved before the training began")
         # ms-swift has rotated checkpoints away by now, on rank 0: with few to keep and a best one, even this one.
-        (still_there,) = self._group.all_true([folder.is_dir()])
+        (still_there,) = self._shell.group.all_true([folder.is_dir()])
         if still_there:
             self._shell.island.save(folder, self.state.iteration)
-        elif self._group.rank == 0:
+        elif self._shell.group.rank == 0:
             logger.warning("%s is gone already (--save_total_limit): no sync record is written", folder)
 
     def _trained(self) -> None:
-        if self._group is None:
-            raise InternalError("the training ended before it began")
         maybe_finalize_async_save(self.args, blocking=True)
         self._shell.end()
-        self._group.close()

@@ -33,7 +33,7 @@ from swift_diloco.core.formats.messages import (
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.island import events
 from swift_diloco.island.brain.session import REDIAL_S, REFUSED_REDIAL_S, Session
-from swift_diloco.island.brain.stages import Membership, Profile, Stage
+from swift_diloco.island.brain.stages import Membership, Profile, TrainingStage
 from swift_diloco.island.events import Align, Capture, Install, Introduce, Tell
 from swift_diloco.island.remembered import AnchorRecord, Remembered
 
@@ -89,7 +89,7 @@ class World:
     def training(self) -> World:
         self.joined()
         self.boundary(*V0)
-        assert self.session.stage is Stage.TRAINING
+        assert self.session.stage is TrainingStage.TRAINING
         return self
 
     def pull(self, fragment: int = 0, t: int = 1, attempt: int = 1) -> list[events.Effect]:
@@ -380,7 +380,7 @@ def test_the_final_cut_is_written_even_where_its_version_is_held() -> None:
         Install(V0[1], Align.ANCHOR),
         Tell(CutInstalled("s1", "g1")),
     ]
-    assert world.session.stage is Stage.FINISHED
+    assert world.session.stage is TrainingStage.FINISHED
     assert world.feed(events.SaveFinished()) == [Tell(Saved("s1", "g1"))]
 
 
@@ -418,7 +418,7 @@ def test_a_link_cut_while_the_final_cut_is_fetched_does_not_finish_with_stale_an
     world.hear(FinalCut("s1", "g1", (ValueName(0, 1, "a1"), V0[1])))
     world.feed(events.LinkLost())
     assert world.boundary() == []
-    assert world.session.stage is Stage.DONE
+    assert world.session.stage is TrainingStage.DONE
 
 
 def test_a_step_trained_past_the_final_cut_is_overwritten_by_it() -> None:
@@ -464,7 +464,7 @@ def test_with_a_coarser_publication_the_final_cut_is_fetched_exactly_also_where_
     world.feed(events.LastStepReached())
     effects = world.boundary(*V0)
     assert effects == [*(Install(name, Align.OVERWRITE) for name in V0), Tell(CutInstalled("s1", "g1"))]
-    assert world.session.stage is Stage.FINISHED
+    assert world.session.stage is TrainingStage.FINISHED
     assert world.hear(FinalCut("s1", "g1", V0)) == [Tell(CutInstalled("s1", "g1"))]
 
 

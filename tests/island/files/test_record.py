@@ -16,7 +16,7 @@ from swift_diloco.core.layout.fragments import FragmentPlan, plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import make_layout
 from swift_diloco.island.files import record as module
-from swift_diloco.island.files.record import NOTHING_RESUMED, Resumed, SavedRank, resume, save_record
+from swift_diloco.island.files.record import NOTHING_RESUMED, ResumedRank, SavedRank, resume, save_record
 from swift_diloco.island.files.record_files import (
     RECORD_FILE,
     RECORD_FORMAT,
@@ -60,7 +60,7 @@ def save(folder: Path, ranks: int, value: float | None) -> None:
     on_ranks(ranks, body)
 
 
-def load(folder: Path | None, ranks: int, step: int = 8) -> list[Resumed]:
+def load(folder: Path | None, ranks: int, step: int = 8) -> list[ResumedRank]:
     return on_ranks(ranks, lambda group: resume(folder, step, LAYOUT, pieces_of(group).boxes, group))
 
 
@@ -94,7 +94,7 @@ def test_every_rank_gets_the_record_and_its_own_anchors_under_any_layout(
 
 def test_record_without_anchors_is_used_without_them(tmp_path: Path, told: pytest.LogCaptureFixture) -> None:
     save(tmp_path, 2, None)
-    assert load(tmp_path, 2) == [Resumed(Remembered("run", PLAN, ANCHORS, False, "bf16"))] * 2
+    assert load(tmp_path, 2) == [ResumedRank(Remembered("run", PLAN, ANCHORS, False, "bf16"))] * 2
     assert lines(told) == [f"resuming from the record in {tmp_path}, with no anchors (its anchors were not saved)"]
     assert [path.name for path in tmp_path.iterdir()] == [RECORD_FILE]
 
@@ -106,7 +106,7 @@ def test_anchors_that_one_rank_cannot_use_are_used_by_none(
     save(tmp_path, 2, 2.5)
     path = tmp_path / f"diloco_anchors_{rank:05d}.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    assert load(tmp_path, 2) == [Resumed(Remembered("run", PLAN, ANCHORS, False, "bf16"))] * 2
+    assert load(tmp_path, 2) == [ResumedRank(Remembered("run", PLAN, ANCHORS, False, "bf16"))] * 2
     (line,) = lines(told)
     assert line.startswith(f"resuming from the record in {tmp_path}, with no anchors (rank 0: {path} has ")
     assert told.records[0].levelno == logging.WARNING

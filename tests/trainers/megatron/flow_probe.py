@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from swift.megatron.callbacks import megatron_callbacks_map
 
 from swift_diloco.core.errors import PeerError, UserError
 from swift_diloco.cpu import cpu_arguments
-from swift_diloco.island.island import Verdict
+from swift_diloco.island.island import Instruction
 from swift_diloco.trainers.megatron.callback import DilocoCallback
 
 SCENARIO = "FLOW_SCENARIO"
@@ -38,6 +39,7 @@ class FlowIsland:
         self.note(f"island {settings.island_id} at {job.address()}, from step {job.step}{resumed}")
         self.begun = job.step
         self.parked = False
+        self.instruction = Instruction()
 
     def note(self, event: str) -> None:
         with (self.folder / f"events-{self.rank}").open("a") as file:
@@ -46,27 +48,38 @@ class FlowIsland:
     def start(self) -> None:
         self.note("start")
 
-    def step_begins(self) -> Verdict:
+    def step_begins(self) -> Instruction:
+        return self._order(self._before_step())
+
+    def step_ended(self, step: int, *, trained: bool, tokens: int) -> Instruction:
+        return self._order(self._after_step(step, trained=trained, tokens=tokens))
+
+    def _order(self, instruction: Instruction) -> Instruction:
+        """An order to stop stays."""
+        self.instruction = replace(self.instruction, save=instruction.save) if self.instruction.stop else instruction
+        return self.instruction
+
+    def _before_step(self) -> Instruction:
         parked, self.parked = self.parked, False
         if parked and self.scenario == "save":
             self.note(f"save ordered before step {self.begun + 1}")
-            return Verdict(save=True)
+            return Instruction(save=True)
         if self.scenario == "leave" and self.begun == 2:
-            return Verdict(stop=True, final=False)
-        return Verdict(stop=self.scenario == "ended")
+            return Instruction(stop=True, final=False)
+        return Instruction(stop=self.scenario == "ended")
 
     def save(self, folder: Path, step: int) -> None:
         self.note(f"save {folder.name} of step {step}")
 
-    def step_ended(self, step: int, *, trained: bool, tokens: int) -> Verdict:
+    def _after_step(self, step: int, *, trained: bool, tokens: int) -> Instruction:
         self.note(f"step {step} trained {trained} tokens {tokens > 0}")
         if step == 2 and self.scenario == "fail":
             raise PeerError("the syncer broke a rule")
         self.begun = step
         self.parked = step == 2
         if self.scenario == "save and stop":
-            return Verdict(stop=step == 2, save=step == 2, final=False)
-        return Verdict(stop=step == 2 and self.scenario == "stop", save=step == 1 and self.scenario == "save")
+            return Instruction(stop=step == 2, save=step == 2, final=False)
+        return Instruction(stop=step == 2 and self.scenario == "stop", save=step == 1 and self.scenario == "save")
 
     def finish(self, step: int) -> None:
         self.note(f"finish {step}, complete: {self._complete()}")

@@ -76,7 +76,7 @@ class Performer:
                 link.check()
 
     def reserve(self, wanted: Sequence[ValueName]) -> list[bool]:
-        """For each wanted value, whether this rank has all its pieces of it; they stay until taken or released."""
+        """Keep the wanted values of which this rank has all its pieces, until taken or released; says of each whether."""
         return [self._bulk is None or self._bulk.reserve(name) for name in wanted]
 
     def release(self, name: ValueName) -> None:

@@ -233,8 +233,8 @@ class Life:
         """How long this rank's share of a fetch takes."""
         return self.push_s(rank)
 
-    def damages(self) -> bool:
-        """Whether the upload that arrives now is the damaged one."""
+    def spend_damage(self) -> bool:
+        """Damage the upload that arrives now, if one was to be damaged; says whether."""
         if not self.armed.damage:
             return False
         self.armed.damage -= 1

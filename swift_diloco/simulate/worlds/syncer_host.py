@@ -273,7 +273,7 @@ class SyncerHost:
         self._arrived(upload, entry, rank, sender)
 
     def _arrived(self, upload: str, entry: Upload, rank: int, sender: Sender) -> None:
-        if sender.damages():
+        if sender.spend_damage():
             self._end(upload)
             self.take(UploadFailed(upload, "damaged for good"))
             return

@@ -170,7 +170,6 @@ RULES = {
 EXCEPTIONS = {
     Arrow("swift_diloco.tools.quickstart", "swift_diloco.tools.audit"): "its report shows what the audit proves",
     Arrow("swift_diloco.tools.export", "swift_diloco.trainers.megatron"): "it is a trainer's model that is written",
-    Arrow("swift_diloco.island.performer", "swift_diloco.island.brain"): "until effects carry their facts",
 }
 """Arrows that a rule forbids and that are right nevertheless."""
 
@@ -186,7 +185,7 @@ CALLS = set(
     "dataclass field auto frozenset tuple range sum int str float TypeVar "
     "re.compile logging.getLogger msgspec.Meta msgspec.msgpack.Decoder msgspec.msgpack.Encoder msgspec.json.Encoder "
     "msgspec.json.Decoder get_args WIRE_VERSION.to_bytes "
-    "torch.no_grad torch.device np.uint32 np.array fields_of Setting CpuFlag Case Checkpoint Resumed Preset "
+    "torch.no_grad torch.device np.uint32 np.array fields_of Setting CpuFlag Case Checkpoint ResumedRank Preset "
     "HelocoSettings".split()
 )
 """What modules call while they are imported: nothing that opens, starts, reads or registers anything."""

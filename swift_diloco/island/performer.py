@@ -76,7 +76,7 @@ class Performer:
                 link.check()
 
     def reserve(self, wanted: Sequence[ValueName]) -> list[bool]:
-        """Keep what this rank has in full of the wanted values, until taken or released; says of each whether it has."""
+        """Keep what this rank has in full of the wanted values, until taken or released; says of each whether."""
         return [self._bulk is None or self._bulk.reserve(name) for name in wanted]
 
     def release(self, name: ValueName) -> None:

@@ -39,7 +39,7 @@ class Sender(Protocol):
         """How long a rank's share of an upload takes."""
         ...
 
-    def damages(self) -> bool:
+    def spend_damage(self) -> bool:
         """Whether this upload is one that never arrives undamaged."""
         ...
 

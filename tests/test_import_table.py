@@ -21,6 +21,7 @@ from tests.walls import (
     matched,
     matches,
     offences,
+    reached_from,
     read_module,
     read_tree,
 )
@@ -324,6 +325,14 @@ def loaded_by(statement: str, code: int = 0) -> set[str]:
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == code, done.stderr
     return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "start", ["syncer.brain.coordinator", "swift_diloco.island.brain.session", "swift_diloco.tools.admin.cli"]
+)
+def test_neither_a_brain_nor_status_can_ever_load_a_compiler_or_arrays(start: str) -> None:
+    reached = {start, *reached_from(start, TABLE)}
+    assert set().union(*(TABLE[name].outside for name in reached)) & HEAVY == set()
 
 
 @pytest.mark.net

@@ -191,12 +191,12 @@ def offences(rule: Rule, modules: Iterable[Module]) -> list[Arrow]:
 
 def circles(table: Table) -> list[list[str]]:
     """Sets of modules that import each other, one way or another."""
-    reached = {name: _reached(name, table) for name in table}
+    reached = {name: reached_from(name, table) for name in table}
     found = {frozenset(other for other in reached[name] if name in reached[other]) for name in table}
     return sorted(sorted(each) for each in found if each)
 
 
-def _reached(start: str, table: Table) -> set[str]:
+def reached_from(start: str, table: Table) -> set[str]:
     """Where the imports of a module lead, in one step or several."""
     reached: set[str] = set()
     ahead = list(table[start].imports)

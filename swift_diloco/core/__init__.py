@@ -1,1 +1,1 @@
-"""What island and syncer share: messages, frames, codec, layout, merge, outer optimizer, settings, errors."""
+"""What both processes share: formats, layout, numbers, settings and files. Knows neither of them."""

@@ -1,1 +1,1 @@
-"""Islands in real trainers, and what their callbacks share. Only these, `launch` and `cpu` know ms-swift."""
+"""Islands in real trainers, and what their callbacks share. Only they, `launch` and `cpu` know a trainer."""

@@ -1,1 +1,1 @@
-"""Keep: checkpoints, the tape, the status file."""
+"""Keep: checkpoints, the tape, the status file. They decide nothing."""

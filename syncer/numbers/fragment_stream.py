@@ -1,6 +1,6 @@
 """Moves elements between a rank's stream of a fragment and the fragment's flat values (numpy).
 
-The geometry is `layout.py`'s; this module only turns it into array copies. It knows nothing of messages, encodings or
+The geometry is `core/layout`'s; this module only turns it into array copies. It knows nothing of messages, encodings or
 who the rank is.
 
 Invariants:

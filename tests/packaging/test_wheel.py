@@ -66,7 +66,7 @@ def check_commands(python: Path, package: Path) -> None:
     where = run(python, "-c", "import swift_diloco; print(swift_diloco.__file__)").stdout.strip()
     assert Path(where).is_relative_to(package)
     path = run(python.parent / "swift-diloco", "plugin-path").stdout.strip()
-    assert Path(path) == Path(where).parent / "entry" / "swift_diloco_plugin.py"
+    assert Path(path) == Path(where).parent / "launch" / "entry" / "swift_diloco_plugin.py"
     outer = run(python, "-m", "swift.cli._megatron.main", "sft", "--plugin", "nosuch")
     assert outer.returncode == 2
     assert "installed plugins: diloco (swift-diloco 0.1.0)" in outer.stderr

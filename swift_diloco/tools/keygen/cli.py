@@ -1,6 +1,6 @@
 """`swift-diloco keygen`: makes the key pairs with which islands, syncer and operators know each other.
 
-Knows files and the key maker; the files themselves are `core.curve`'s.
+Knows the key maker and names of files; how a key file looks and is protected is `core/files/key_files.py`'s matter.
 """
 
 from __future__ import annotations

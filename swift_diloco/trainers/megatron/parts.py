@@ -1,9 +1,9 @@
 """Where the elements of a rank's local parameters lie in the global tensors, on plain integers.
 
 A *part* says: this flat range of this local parameter is this box of that global tensor. Megatron's own sharded state
-dict tells the parts (`sharded.py`); the optimizer tells which flat ranges of which parameters have an FP32 master on
-this rank (`masters.py`); cutting one by the other gives the boxes that the rank owns. Knows no tensors, no Megatron and
-no ranks.
+dict tells the parts (`sharded_state.py`); the optimizer tells which flat ranges of which parameters have an FP32 master
+on this rank (`masters.py`); cutting one by the other gives the boxes that the rank owns. Knows no tensors, no Megatron
+and no ranks.
 
 Invariants: the parts of one parameter tile it exactly once; a part may stick out of its global tensor in the first
 dimension only (vocabulary rows that were added for an even split), and what sticks out belongs to nobody.

@@ -1,8 +1,8 @@
 """The FP32 values of a Megatron model that this rank owns (`ModelPieces` for ms-swift's Megatron trainer).
 
-Three questions meet here: which global boxes are the local parameters (`sharded.py`), of which flat ranges does this
-rank hold FP32 masters (`masters.py`), and who else holds the same (`replicas.py`). Knows nothing of links, sessions or
-the syncer.
+Three questions meet here: which global boxes are the local parameters (`sharded_state.py`), of which flat ranges does
+this rank hold FP32 masters (`masters.py`), and who else holds the same (`replicas.py`). Knows nothing of links,
+sessions or the syncer.
 
 Invariants: every element of the layout is owned by exactly one rank (the one whose part is the main copy and whose
 optimizer holds its range); after `write` the masters, their copies on other ranks and the low-precision parameters of

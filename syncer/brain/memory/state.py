@@ -1,7 +1,7 @@
 """What the parts of the coordinator share: the settings, who is there, which rounds are open, and the effects collected
 while one event is handled.
 
-Knows no rules beyond counting: those are in `joining`, `initial`, `gathering`, `closing` and `finish`, which change it.
+Knows no rules beyond counting: those are in `rules/`, and they change it.
 
 Invariants: the open rounds are outer steps `committed + 1 … launched`, in order and on distinct fragments.
 """

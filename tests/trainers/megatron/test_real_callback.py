@@ -14,7 +14,7 @@ from tests.forkserver.tiny import TinyProject
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 ADDRESS = "tcp://127.0.0.1:5"
-SCENARIO = "FLOW_SCENARIO"  # see flow.py, which only a process with the trainer can import
+SCENARIO = "FLOW_SCENARIO"  # see flow_probe.py, which only a process with the trainer can import
 
 
 class Flows:

@@ -1,1 +1,1 @@
-"""The processes of the quickstart: their commands, their lives, their progress."""
+"""The processes of the quickstart: their commands, their lives, their progress. Knows no run."""

@@ -1,1 +1,1 @@
-"""What came of it: losses, figures, plots, the page."""
+"""What came of it: losses, figures, plots, the page. Knows no job."""

@@ -352,6 +352,14 @@ def test_help_loads_no_compiler_and_no_arrays(words: list[str]) -> None:
 
 
 @pytest.mark.net
+def test_no_command_loads_torch_or_a_compiler_before_it_is_asked_to_act() -> None:
+    doors = concrete("swift_diloco.tools.*.cli swift_diloco.simulate.cli", TABLE)
+    loaded = loaded_by(f"import {', '.join(doors)}")
+    assert len(doors) > 7 and set(doors) <= loaded
+    assert loaded & {"torch", "numba"} == set()
+
+
+@pytest.mark.net
 def test_status_loads_no_compiler_and_no_arrays(tmp_path: Path) -> None:
     words = ["status", "--run-dir", str(tmp_path)]
     loaded = loaded_by(f"from swift_diloco.cli import main; sys.exit(main({words!r}))", code=2)

@@ -208,6 +208,7 @@ def reached_from(start: str, table: Table) -> set[str]:
     return reached
 
 
-def concrete(pattern: str, names: Iterable[str]) -> list[str]:
+def concrete(patterns: str, names: Iterable[str]) -> list[str]:
     """Those parts of names that a pattern matches, each once."""
-    return sorted({part for name in names if (part := matched(pattern, name))})
+    found = (matched(pattern, name) for name in names for pattern in patterns.split())
+    return sorted({part for part in found if part})

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -27,8 +28,10 @@ from swift_diloco.core.layout.boxes import Box, overlap, slices
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout
-from swift_diloco.island.numbers.host_buffers import Values
 from swift_diloco.island.remembered import AnchorRecord
+
+if TYPE_CHECKING:  # `swift-diloco inspect` reads records where no torch is.
+    from swift_diloco.island.numbers.host_buffers import Values
 
 RECORD_FORMAT = 1
 """Raised with every change that an older version would misread."""

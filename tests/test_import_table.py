@@ -315,7 +315,7 @@ def test_a_new_tool_has_the_rule_of_tools(tmp_path: Path) -> None:
 
 # -- Processes --------------------------------------------------------------------------------------------------------
 
-HEAVY = {"numba", "torch", "numpy", "safetensors"}
+HEAVY = {"numba", "torch", "numpy"}
 IMPURE = HEAVY | {"zmq", "logging", "threading", "socket", "subprocess", "tempfile", "random", "secrets", "asyncio"}
 
 

@@ -112,6 +112,10 @@ RULES = {
     "layout is geometry": Rule(
         "swift_diloco.core.layout", f"swift_diloco.core.* {OUTSIDE}", but=f"swift_diloco.core.errors {PLAIN} xxhash"
     ),
+    "a story touches nothing": Rule(
+        "swift_diloco.core.story", f"swift_diloco.core.* {OUTSIDE}",
+        but=f"swift_diloco.core.errors {PLAIN} importlib json types xxhash",
+    ),
     "numbers touch nothing": Rule(
         "swift_diloco.core.numbers",
         "swift_diloco.core.files swift_diloco.core.settings swift_diloco.core.command_line os pathlib io socket zmq "

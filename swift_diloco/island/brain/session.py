@@ -114,8 +114,8 @@ class Session:
             Published: self._published,
             Pull: self._pulled,
             PullClosed: self._pull_closed,
-            PushAnswer: lambda message, now: self.pushes.answered(message),
-            Dropped: lambda message, now: self.pushes.dropped(message),
+            PushAnswer: self._push_answered,
+            Dropped: self._push_dropped,
             Paused: self._was_paused,
             Resumed: self._was_resumed,
             HeartbeatReply: self._heartbeat_answered,
@@ -323,6 +323,12 @@ class Session:
     def _pull_closed(self, message: PullClosed, now: float) -> list[Effect]:
         self.pushes.closed(message)
         return []
+
+    def _push_answered(self, message: PushAnswer, now: float) -> list[Effect]:
+        return self.pushes.answered(message)
+
+    def _push_dropped(self, message: Dropped, now: float) -> list[Effect]:
+        return self.pushes.dropped(message)
 
     # -- pause, finish, time -------------------------------------------------------------------------------------------
 

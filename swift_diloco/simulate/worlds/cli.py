@@ -45,7 +45,9 @@ def outcome_of(plan: Plan) -> Outcome:
     try:
         run.finish()
     except Exception as error:  # whatever a world ends with is told with its seed
-        return Outcome(plan.seed, f"{type(error).__name__}: {error}", run.world.fired, tuple(run.world.log))
+        notes = [line for note in error.__notes__ for line in note.splitlines()]
+        failure = "\n".join([f"{type(error).__name__}: {error}", *notes])
+        return Outcome(plan.seed, failure, run.world.fired, tuple(run.world.log))
     return Outcome(plan.seed, "", run.world.fired, tuple(run.world.log))
 
 

@@ -18,6 +18,7 @@ from swift_diloco.core.formats.messages import (
     SyncerMessage,
     ValueName,
 )
+from swift_diloco.core.story.recorder import Story
 from swift_diloco.island import events
 from swift_diloco.island.brain.session import Session
 from swift_diloco.island.brain.stages import Membership, Profile, TrainingStage
@@ -51,6 +52,7 @@ class Life:
         self.me: IslandPlan = facts.plan.islands[island]
         self.token = self.world.token()
         self.session = Session(Profile(island, self.token, loaded.step), loaded.remembered)
+        self.story = Story(f"island-{island}", self.session)
         self.alive, self.finished = True, False
         self.failure = ""
         self.locals = [replace(local) for local in loaded.locals]
@@ -263,7 +265,7 @@ class Life:
     def _feed(self, event: events.Event) -> None:
         if not self.alive:
             return
-        effects = self.session.handle(event, now=self.world.now)
+        effects = self.story.handle(event, now=self.world.now)
         if self.world.checked:
             self.session.validate()
         for effect in effects:

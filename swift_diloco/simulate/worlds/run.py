@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
+from swift_diloco.core.story.dump import dump_of, lines
 from swift_diloco.island.brain.stages import Membership
 from swift_diloco.simulate.worlds.checkers import Rules, Violation, check
 from swift_diloco.simulate.worlds.island_host import Life
@@ -23,6 +24,9 @@ from swift_diloco.simulate.worlds.world import World
 HEALED_LIMIT_S = 4000.0
 """Virtual time after the last fault by which a run must have finished: the longest patience of the plans (a lease, a
 quorum clock of 900 s, the linger of 600 s) twice over, and the training itself."""
+
+MOMENTS_SHOWN = 20
+"""Last events of each brain that a failure shows."""
 
 TENSOR_ELEMENTS = 6
 """Elements of each fragment's tensor: divisible by every number of ranks in a plan."""
@@ -144,6 +148,8 @@ class Run:
                 self.check_end()
         except Exception as error:
             error.add_note(f"seed {self.plan.seed}; the plan: {plan_json(self.plan)}")
+            for story in (self.syncer.story, *(life.story for _, life in sorted(self.lives.items()))):
+                error.add_note("\n".join(lines(dump_of(story, with_state=False), MOMENTS_SHOWN)))
             raise
 
     def _over(self) -> bool:

@@ -13,6 +13,7 @@ from swift_diloco.core.formats.messages import IslandMessage, Published, RankWel
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
+from swift_diloco.core.story.recorder import Draws, Story
 from swift_diloco.simulate.worlds.disk import Disk
 from swift_diloco.simulate.worlds.plans import VALUE_BYTES
 from swift_diloco.simulate.worlds.syncer_parts import (
@@ -65,7 +66,8 @@ class SyncerHost:
         self.world, self.history, self.settings = world, history, settings
         self._make = make or make_coordinator
         self.session = world.token()
-        self.brain = self._make(settings, self.session, world.token)
+        self.brain = self._make(settings, self.session, Draws(world.token))
+        self.story = Story("syncer", self.brain)
         self.disk = Disk(world, history)
         self.down = False
         self._life = 0
@@ -117,7 +119,7 @@ class SyncerHost:
         """One event into the brain, its effects performed."""
         if self.down:
             return
-        effects = self.brain.handle(event, now=self.world.now)
+        effects = self.story.handle(event, now=self.world.now)
         if self.world.checked:
             self.brain.validate()
         self._perform_all(effects)
@@ -354,7 +356,8 @@ class SyncerHost:
     def _revive(self) -> None:
         """A new process goes on from the newest whole checkpoint."""
         self.down, self.session = False, self.world.token()
-        self.brain = self._make(self.settings, self.session, self.world.token)
+        self.brain = self._make(self.settings, self.session, Draws(self.world.token))
+        self.story = Story("syncer", self.brain)
         self.present.clear()
         self.values.clear()
         image = self.disk.newest

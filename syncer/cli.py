@@ -20,8 +20,10 @@ from pathlib import Path
 from swift_diloco.core.errors import UserError, one_line
 from swift_diloco.core.files.checkpoint_files import Intact
 from swift_diloco.core.files.run_folder import STATUS_FILE, TAPE_FILE, RunFolder
+from swift_diloco.core.files.story_files import tell
 from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.settings.syncer_settings import SyncerSettings, parse_syncer_argv
+from swift_diloco.core.story.recorder import Draws
 from syncer.brain.coordinator import Coordinator
 from syncer.checks import check_bind, check_settings, find_checkpoint, outer_settings
 from syncer.files.status_file import StatusFile
@@ -80,7 +82,7 @@ def serve(settings: SyncerSettings) -> int:
                 store = open_store(settings)
                 status = StatusFile(run_dir / STATUS_FILE)
                 files = Files(tape, status, {"address": address, "pid": os.getpid()}, store)
-                brain = Coordinator(settings, session=session, tokens=new_token)
+                brain = Coordinator(settings, session=session, tokens=Draws(new_token))
                 admin_token = secrets.token_hex(ADMIN_TOKEN_BYTES)
                 rules = rules_of(settings, session, Gate(admin_token, guarded=ring is not None))
                 server = Server(brain, rules, state, endpoint, files)
@@ -93,7 +95,11 @@ def serve(settings: SyncerSettings) -> int:
                 log.info("listening on %s, process %d, run folder %s", address, os.getpid(), run_dir)
                 if store is None:
                     log.warning("no --checkpoint-path: if this process dies, the run's global values die with it")
-                outcome = server.run()
+                try:
+                    outcome = server.run()
+                except Exception as error:
+                    tell(server.story, run_dir, error)
+                    raise
                 if store is not None:
                     store.close()
         finally:

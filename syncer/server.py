@@ -27,6 +27,8 @@ from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.frames import WireError
 from swift_diloco.core.formats.messages import Chunk, Fetch, Fetched, Published, Unknown, ValueName, Welcome
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
+from swift_diloco.core.story.dump import told_living
+from swift_diloco.core.story.recorder import Story
 from syncer import events as ev
 from syncer.events import Effect, Event, Peer
 from syncer.files.status_file import StatusFile
@@ -115,6 +117,8 @@ class Server:
 
     def __init__(self, brain: Brain, rules: ServerRules, state: GlobalState, endpoint: Endpoint, files: Files) -> None:
         session = rules.session
+        self.story = Story("syncer", brain)
+        """What the coordinator did last."""
         self._brain = brain
         self._rules = rules
         self._session = session
@@ -202,7 +206,7 @@ class Server:
         """Have the coordinator handle all events, and perform its effects."""
         while self._events and self._outcome is None:
             event = self._events.popleft()
-            for effect in self._brain.handle(event, now=time.monotonic()):
+            for effect in self.story.handle(event, now=time.monotonic()):
                 self._perform(effect)
 
     # -----------------------------------------------------------------------------------------------------------------
@@ -215,6 +219,7 @@ class Server:
         except WireError as error:
             self._complaints.refuse(arrived.peer, str(error), now)
             return
+        self.story.weigh(len(arrived.frames[1]))
         refusal = self._rules.gate.refusal(arrived.role, message)
         if isinstance(message, AdminRequest):
             self._take_order(arrived.peer, message, refusal, now)
@@ -234,6 +239,8 @@ class Server:
         elif request.command is AdminCommand.STATUS:
             status = json.dumps(self._status(), separators=(",", ":"))
             self._endpoint.send(peer, AdminReply(self._session, request.nonce, True, "", status))
+        elif request.command is AdminCommand.STORY:
+            self._endpoint.send(peer, AdminReply(self._session, request.nonce, True, "", told_living(self.story)))
         else:
             self._events.append(ev.Received(peer, request))
 

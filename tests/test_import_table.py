@@ -182,6 +182,7 @@ DYNAMIC = {
     "swift_diloco.cli": "COMMANDS, all of them tools or simulate",
     "swift_diloco.cpu.stand_ins": "it imports what lies beside it under the names that Megatron asks for",
     "swift_diloco.cpu.after_import": "a loader that wraps another one",
+    "swift_diloco.core.story.frozen": "a dump names the brains' classes, and no other is imported",
     "swift_diloco.tools.bench.cli": "a bench is imported only when it is asked for; all lie beside it",
 }
 """Modules with an import whose name stands nowhere."""
@@ -189,7 +190,7 @@ DYNAMIC = {
 CALLS = set(
     "dataclass field auto frozenset tuple range sum int str float TypeVar "
     "re.compile logging.getLogger msgspec.Meta msgspec.msgpack.Decoder msgspec.msgpack.Encoder msgspec.json.Encoder "
-    "msgspec.json.Decoder get_args WIRE_VERSION.to_bytes "
+    "msgspec.json.Decoder get_args WIRE_VERSION.to_bytes object type "
     "torch.no_grad torch.device np.uint32 np.array fields_of Setting CpuFlag Case Checkpoint ResumedRank Preset "
     "HelocoSettings".split()
 )

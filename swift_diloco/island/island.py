@@ -19,10 +19,12 @@ import msgspec
 
 from swift_diloco.core.errors import DilocoError, PeerError, UserError
 from swift_diloco.core.files.key_files import CurveKeys
+from swift_diloco.core.files.story_files import tell
 from swift_diloco.core.formats.frames import decode_header
 from swift_diloco.core.formats.messages import Leave
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.core.settings.island_settings import IslandSettings
+from swift_diloco.core.story.recorder import Story
 from swift_diloco.island import events
 from swift_diloco.island.brain.session import Session
 from swift_diloco.island.brain.stages import Membership, Profile, TrainingStage
@@ -69,6 +71,8 @@ class JobFacts:
     """The syncer at this address is gone without a word; called on rank 0, returns at once, may start it again."""
     resumed_from: Path | None = None
     """The trainer checkpoint that was loaded, if one was."""
+    folder: Path | None = None
+    """Its run folder, where the story of a session that raises is written; None: the working directory."""
 
 
 @dataclass(frozen=True)
@@ -258,6 +262,7 @@ class Island:
         )
         resumed = resume(self.job.resumed_from, self.job.step, self.layout, boxes, self.group)
         self.session = Session(profile, resumed.remembered)
+        self._story = Story(f"island-{self.settings.island_id}", self.session)
         self._links = self._open_links(address, keys, owns_pieces=bool(boxes))
         owners = sum(1 for flag in owns if flag)
         about = Introduction(self.settings.island_id, self.job.instance, self.layout, boxes, owners)
@@ -334,7 +339,12 @@ class Island:
 
     def _feed(self, event: events.Event) -> None:
         """One event into the session, its effects performed. What fails on this rank alone waits for the next vote."""
-        effects = self.session.handle(event, now=self._now)
+        try:
+            effects = self._story.handle(event, now=self._now)
+        except Exception as error:
+            if self.group.rank == 0:  # all ranks run the same session on the same events: it raises on all
+                tell(self._story, self.job.folder or Path(), error)
+            raise
         try:
             self.performer.perform(effects)
         except Exception as error:

@@ -70,7 +70,7 @@ class Shell:
             address = self._own_syncer.address
         revive = self._own_syncer.revive if self._own_syncer is not None else None
         instance = ensure_instance(folder, settings.island_id) if group.rank == 0 else ""
-        return JobFacts(step=step, instance=instance, address=address, revive=revive)
+        return JobFacts(step=step, instance=instance, address=address, revive=revive, folder=folder)
 
     def gate(self, save: Callable[[], None]) -> Instruction:
         """Park before a step while the run is paused; `save` makes the saves that are ordered meanwhile. Collective."""

@@ -31,6 +31,8 @@ FAST = ("--sync-every-steps", "3", "--fragments", "3", "--final-linger-s", "5", 
 class SyncerProcess:
     """`python -m syncer` in a folder of its own. A context manager; the process never outlives it."""
 
+    module = "syncer"
+
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
         self.flags = flags
@@ -39,7 +41,7 @@ class SyncerProcess:
     def __enter__(self) -> SyncerProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = (self.folder / "syncer.log").open("ab")
-        command = [sys.executable, "-m", "syncer", "--run-dir", str(self.folder), "--bind", "tcp://127.0.0.1:0"]
+        command = [sys.executable, "-m", self.module, "--run-dir", str(self.folder), "--bind", "tcp://127.0.0.1:0"]
         environ = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen([*command, *self.flags], stdout=self.log, stderr=self.log, env=environ)
         return self

@@ -62,6 +62,8 @@ class Job(msgspec.Struct, frozen=True):
     run_dir: str = ""
     """The island starts a syncer of its own in this folder, and `address` is not used."""
     syncer_args: str = ""
+    folder: str = ""
+    """Its run folder, where a session that raises leaves its story."""
     save_s: float = 0.0
     """How long writing a checkpoint takes."""
 
@@ -114,6 +116,7 @@ class FakeIsland:
             own.address if own is not None else lambda: job.address,
             own.revive if own is not None else None,
             resumed_from,
+            Path(job.folder),
         )
         for rank, group in enumerate(groups):
             model = QuadraticModel(rank, job.ranks, start=job.start, target=job.target, specs=job.specs)

@@ -26,6 +26,8 @@ class AdminCommand(Enum):
     """Write a checkpoint now."""
     STOP = "stop"
     """Stop gracefully, as SIGTERM does."""
+    STORY = "story"
+    """Tell what its brain did last."""
 
 
 class Order(Enum):
@@ -52,7 +54,7 @@ class AdminRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class AdminReply(msgspec.Struct, frozen=True, tag=True):
-    """What became of an operator's request. `status` is JSON, only for that command."""
+    """What became of an operator's request. `status` is JSON, only for STATUS and STORY."""
 
     session: str
     nonce: str

@@ -21,6 +21,12 @@ FORMAT = 1
 DUMP_BYTES_MAX = 256 * 1024 * 1024
 """Largest dump that is read: a thousand islands with a hundred fragments take a third of it."""
 
+LIVING_BYTES_MAX = 16 * 1024 * 1024
+"""Longest dump of a living brain: it travels in one message, of which this is a quarter."""
+
+LIVING_STATE_MAX = 10_000
+"""Size of the largest state in it: freezing holds the brain up, for about a second at this size."""
+
 LINE_CHARACTERS_MAX = 600
 """Longer lines for people are cut."""
 
@@ -97,6 +103,11 @@ def written(dump: Dump, bytes_max: int = DUMP_BYTES_MAX) -> str:
         while events and sum(len(line) + 2 for line in events) > room:
             del events[0]
     return "{" + ",\n".join([*parts, f'"state": {state}', '"events": [\n' + ",\n".join(events)]) + "\n]}\n"
+
+
+def told_living(story: Story) -> str:
+    """The story of a brain that lives on, as JSON: the newest of it, and the state where that is soon done."""
+    return written(dump_of(story, with_state=story.size <= LIVING_STATE_MAX), LIVING_BYTES_MAX)
 
 
 def parsed(text: str | bytes) -> Dump:

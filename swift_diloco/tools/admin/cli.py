@@ -17,6 +17,7 @@ from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
 from swift_diloco.core.settings.schema import nearest
+from swift_diloco.core.story.dump import lines, parsed
 from swift_diloco.tools.admin.ask import ask, target_of
 from swift_diloco.tools.admin.table import table
 
@@ -48,27 +49,32 @@ def main(words: list[str]) -> int:
         changes=_changes(command, found.changes),
         reason=found.reason,
     )
-    return tell(ask(target_of(found), request), as_json=found.json)
+    return tell(request, ask(target_of(found), request), as_json=found.json)
 
 
 def status(words: list[str]) -> int:
     """`swift-diloco status`."""
     parser = Parser(prog="swift-diloco status", description="What a syncer does now.")
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.add_argument("--story", action="store_true", help="the last events of its brain, and what came of each")
+    parser.add_argument("--json", action="store_true", help="print it as JSON; a story so that a test can replay it")
     _add_target(parser)
     found = parser.parse_args(words)
-    request = AdminRequest(secrets.token_hex(8), "", AdminCommand.STATUS)
-    return tell(ask(target_of(found), request), as_json=found.json)
+    request = AdminRequest(secrets.token_hex(8), "", AdminCommand.STORY if found.story else AdminCommand.STATUS)
+    return tell(request, ask(target_of(found), request), as_json=found.json)
 
 
-def tell(reply: AdminReply, *, as_json: bool) -> int:
+def tell(request: AdminRequest, reply: AdminReply, *, as_json: bool) -> int:
     """Print an answer. A refused order is a user's mistake."""
     if not reply.done:
         raise UserError(f"the syncer refused: {reply.text}")
-    if reply.status:
-        print(reply.status if as_json else table(json.loads(reply.status)))
-    else:
+    if not reply.status:
         print(reply.text)
+    elif as_json:
+        print(reply.status.rstrip())
+    elif request.command is AdminCommand.STORY:
+        print("\n".join(lines(parsed(reply.status))))
+    else:
+        print(table(json.loads(reply.status)))
     return 0
 
 

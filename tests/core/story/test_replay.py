@@ -82,6 +82,7 @@ def test_every_brain_of_a_world_replays_from_the_middle_to_where_it_is(run: Run)
         dump = parsed(written(dump_of(story)))
         assert len(dump.events) == len(story.moments()) >= MOMENTS and replay(dump) is None
         assert sum(told.effects is not None for told in dump.events) >= MOMENTS
+        assert '"foreign"' not in json.dumps(dump.state), "a brain holds a function or an object of others"
     assert run.syncer.story.state.status()["t"] > 0, "the story begins with the run"
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.core.formats.messages import Outcome, PushAnswer, ValueName
+from swift_diloco.core.formats.messages import Outcome, PushAnswer, RankHello, ValueName
 from swift_diloco.core.story.frozen import DEPTH_MAX, Freezer, StoryError, Thawer
 from swift_diloco.island import events as island_events
-from swift_diloco.island.events import BoundaryReached, Heard, Introduce
+from swift_diloco.island.events import BoundaryReached, Heard
 from syncer import events as syncer_events
 from syncer.brain.memory.deadlines import Deadlines
 from syncer.brain.memory.roster import Member
@@ -67,7 +67,12 @@ def test_secrets_are_replaced_where_they_stand_the_same_one_by_the_same_text() -
     freezer = Freezer()
     member = Member(0, "gen", "SECRET-A", "nonce", "peer", "host", 1, "SECRET-B", 1, StepClock(0), 0.0)
     frozen = freezer.of(
-        (member, Introduce("s", "gen", "SECRET-A"), Introduce("s", "gen", ""), Introduce("f", "f", "f"))
+        (
+            member,
+            RankHello("s", "gen", "SECRET-A", 0, ()),
+            RankHello("s", "gen", "", 0, ()),
+            RankHello("f", "f", "f", 0, ()),
+        )
     )
     assert "SECRET" not in json.dumps(frozen)
     back, introduce, empty, same = Thawer(freezer.classes).of(frozen)

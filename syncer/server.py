@@ -28,7 +28,7 @@ from swift_diloco.core.formats.frames import WireError
 from swift_diloco.core.formats.messages import Chunk, Fetch, Fetched, Published, Unknown, ValueName, Welcome
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
 from swift_diloco.core.story.dump import told_living
-from swift_diloco.core.story.recorder import Story
+from swift_diloco.core.story.recorder import Handles, Story
 from syncer import events as ev
 from syncer.events import Effect, Event, Peer
 from syncer.files.status_file import StatusFile
@@ -57,16 +57,12 @@ log = logging.getLogger("syncer")
 Result = TypeVar("Result")
 
 
-class Brain(Protocol):
+class Brain(Handles, Protocol):
     """What the server needs of the coordinator."""
 
     @property
     def next_wakeup(self) -> float | None:
         """When it wants `TimePassed`, on the clock of `now`; None: never."""
-        ...
-
-    def handle(self, event: Event, *, now: float) -> list[Effect]:
-        """What to do about an event."""
         ...
 
     def waiting_for(self) -> str:
@@ -117,8 +113,7 @@ class Server:
 
     def __init__(self, brain: Brain, rules: ServerRules, state: GlobalState, endpoint: Endpoint, files: Files) -> None:
         session = rules.session
-        self.story = Story("syncer", brain)
-        """What the coordinator did last."""
+        self.story = Story("syncer", brain)  # what the coordinator did last
         self._brain = brain
         self._rules = rules
         self._session = session
@@ -219,7 +214,6 @@ class Server:
         except WireError as error:
             self._complaints.refuse(arrived.peer, str(error), now)
             return
-        self.story.weigh(len(arrived.frames[1]))
         refusal = self._rules.gate.refusal(arrived.role, message)
         if isinstance(message, AdminRequest):
             self._take_order(arrived.peer, message, refusal, now)
@@ -230,17 +224,17 @@ class Server:
         if isinstance(message, Chunk | Fetch | Fetched):
             self._take_bulk(arrived.peer, message, payload, now)
         else:
+            self.story.weigh(len(arrived.frames[1]))
             self._events.append(ev.Received(arrived.peer, message))
 
     def _take_order(self, peer: Peer, request: AdminRequest, refusal: str | None, now: float) -> None:
         """An operator asks. What the server does is its own to tell; the rest is the coordinator's."""
         if refusal is not None:
             self._complaints.refuse_order(peer, request, refusal, now)
-        elif request.command is AdminCommand.STATUS:
-            status = json.dumps(self._status(), separators=(",", ":"))
-            self._endpoint.send(peer, AdminReply(self._session, request.nonce, True, "", status))
-        elif request.command is AdminCommand.STORY:
-            self._endpoint.send(peer, AdminReply(self._session, request.nonce, True, "", told_living(self.story)))
+        elif request.command in (AdminCommand.STATUS, AdminCommand.STORY):
+            wants_story = request.command is AdminCommand.STORY
+            text = told_living(self.story) if wants_story else json.dumps(self._status(), separators=(",", ":"))
+            self._endpoint.send(peer, AdminReply(self._session, request.nonce, True, "", text))
         else:
             self._events.append(ev.Received(peer, request))
 

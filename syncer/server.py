@@ -176,16 +176,16 @@ class Server:
                 self._take(arrival, time.monotonic())
             else:
                 self._lose(arrival.peer)
-            self._settle()
+            self._handle_events()
         while not self._completions.empty():
             self._events.extend(self._completions.get()())
-            self._settle()
+            self._handle_events()
         now = time.monotonic()
         wakeup = self._brain.next_wakeup
         if wakeup is not None and now >= wakeup:
             self._events.append(ev.TimePassed())
         self._watch_orphanage(now)
-        self._settle()
+        self._handle_events()
         self._uploads.grant()
         self._sending = self._fetches.pump()
         if self._files.status.due(now):
@@ -197,7 +197,7 @@ class Server:
         wakeup = self._brain.next_wakeup
         return IDLE_WAIT_S if wakeup is None else max(0.0, min(IDLE_WAIT_S, wakeup - now))
 
-    def _settle(self) -> None:
+    def _handle_events(self) -> None:
         """Have the coordinator handle all events, and perform its effects."""
         while self._events and self._outcome is None:
             event = self._events.popleft()

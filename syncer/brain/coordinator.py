@@ -142,7 +142,7 @@ class Coordinator:
             if not state.exited:
                 self._time_out(key)
         if not state.exited:
-            self._settle()
+            self._consider()
         self._phases = (before, state.phase)
         return state.effects
 
@@ -355,7 +355,7 @@ class Coordinator:
         else:
             assert key == LAUNCH, f"nobody waits for {key}"
 
-    def _settle(self) -> None:
+    def _consider(self) -> None:
         """What follows from the state as it is now, whatever the event was."""
         state = self._state
         self._initial.consider()

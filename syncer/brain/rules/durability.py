@@ -172,7 +172,7 @@ class Durability:
 
     def written(self, event: CheckpointWritten) -> None:
         """The checkpoint is there."""
-        saved = self._ended(event.number)
+        saved = self._end(event.number)
         state, self._last = self._state, saved
         state.saved_step, state.save_fault = saved.step, ""
         state.tape(tape_lines.Checkpoint(t=saved.step, final=saved.final))
@@ -181,7 +181,7 @@ class Durability:
 
     def failed(self, event: CheckpointFailed) -> None:
         """It could not be written."""
-        saved = self._ended(event.number)
+        saved = self._end(event.number)
         state, self._failed = self._state, saved
         state.save_fault = event.reason
         state.checkpoint_wanted = not self.durable
@@ -195,7 +195,7 @@ class Durability:
             f"trying again in {RETRY_S:g} s",
         )
 
-    def _ended(self, number: int) -> SavedState:
+    def _end(self, number: int) -> SavedState:
         saved = self._running
         assert saved is not None and number == self._number, "a checkpoint ended that was not being written"
         self._running, self._unwritten = None, set()

@@ -20,23 +20,23 @@ from tests.syncer.desk import Desk, control
 
 RETURNS_MAX = 5
 DECIDE = ("syncer.brain.coordinator", "syncer.brain.rules.")
-SETTLE = Coordinator._settle.__code__
+CONSIDER = Coordinator._consider.__code__
 
 
 @contextmanager
 def stays() -> Iterator[list[str]]:
-    """Where the brain was meanwhile, in order. What it settles after every event is no part of a journey."""
+    """Where the brain was meanwhile, in order. What it considers after every event is no part of a journey."""
     visited: list[str] = []
     rooms: list[str] = []
-    settling = False
+    considering = False
 
     def look(frame: FrameType, what: str, _: object) -> None:
-        nonlocal settling
-        if what in ("call", "return") and frame.f_code is SETTLE:
-            settling = what == "call"
+        nonlocal considering
+        if what in ("call", "return") and frame.f_code is CONSIDER:
+            considering = what == "call"
             return
         room = str(frame.f_globals.get("__name__", ""))
-        if settling or not room.startswith(DECIDE):
+        if considering or not room.startswith(DECIDE):
             return
         if what == "call":
             rooms.append(room)

@@ -73,6 +73,8 @@ def test_what_is_no_import_of_it_is_not_read(source: str, tmp_path: Path) -> Non
         "__import__('house.' + 'files')",
         "exec('import house.files.tape')",
         "import runpy\nrunpy.run_path('tape.py')",
+        "from importlib import import_module as load\nload('house.files.tape')",
+        "import importlib\nload = importlib.import_module\nload('house.files.tape')",
         "class Loader:\n    def exec_module(self, module):\n        self.inner.exec_module(module)",
     ],
 )

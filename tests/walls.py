@@ -68,7 +68,7 @@ def read_module(path: Path, root: Path, known: Collection[str]) -> Module:
     found = {imported for node in nodes for imported in _written(node, folder)}
     texts = {_text(node, folder) for node in nodes if isinstance(node, ast.Call) and _imports(node)}
     found |= {text for text in texts if text is not None}
-    dynamic = None in texts
+    dynamic = None in texts or _hidden(nodes)
     found |= _named(nodes, known) if dynamic else set()
     reached = {_reached_by(name, known) for name in found}
     ours = frozenset(reached & set(known))
@@ -104,6 +104,15 @@ def _imports(call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute):
         return call.func.attr in (TAKES_A_NAME | TAKES_CODE) - {"exec", "eval"}
     return isinstance(call.func, ast.Name) and call.func.id in TAKES_A_NAME | TAKES_CODE
+
+
+def _hidden(nodes: Iterable[ast.AST]) -> bool:
+    """Whether a function that imports gets another name, so that its calls are not known for what they are."""
+    nodes = list(nodes)
+    functions = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    renamed = [node for node in nodes if isinstance(node, ast.alias) and node.asname and node.name in TAKES_A_NAME]
+    values = [node for node in nodes if isinstance(node, ast.Attribute | ast.Name) and id(node) not in functions]
+    return bool(renamed) or any(ast.unparse(each).rpartition(".")[2] in TAKES_A_NAME for each in values)
 
 
 def _text(call: ast.Call, folder: str) -> str | None:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import pytest
+
 from swift_diloco.core.files.tape_file import read_tape
 from swift_diloco.core.formats.tape_lines import Commit, SomeLine, TapeLine
 from tests.fakes.island import FakeIsland, Job
@@ -79,6 +81,10 @@ class SyncerProcess:
     def events(self, kind: type[SomeLine]) -> list[SomeLine]:
         return [line for line in self.tape() if isinstance(line, kind)]
 
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
     def wait(self) -> int:
         """The exit code, within END_S."""
         return self.process.wait(END_S)
@@ -142,6 +148,11 @@ def _without_raising(island: FakeIsland) -> Callable[[], None]:
                 island.errors.append(error)
 
     return run
+
+
+def times_said(caplog: pytest.LogCaptureFixture, text: str) -> int:
+    """In how many of its lines the log has a text."""
+    return sum(text in record.getMessage() for record in caplog.records)
 
 
 def check_tape(tape: Sequence[TapeLine], *, min_islands: int = 1) -> None:

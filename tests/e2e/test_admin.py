@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +14,10 @@ from swift_diloco.core.errors import PeerError
 from swift_diloco.tools.keygen.cli import make_pairs
 from tests.e2e.harness import FAST, SyncerProcess, in_background
 from tests.fakes.island import FakeIsland, Job
+from tests.fakes.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.net
 
-WAIT_S = 30.0
 ENDLESS = 100_000
 """Steps of an island that only an order ends."""
 
@@ -28,25 +26,17 @@ ENDLESS = 100_000
 def training(islands: list[FakeIsland]) -> Iterator[None]:
     """Islands that have taken some steps, and have ended when this ends."""
     thread = in_background(islands)
-    wait_until(lambda: all(island.steps_done >= 3 for island in islands), thread)
+    wait_until(lambda: all(island.steps_done >= 3 for island in islands), "the islands train")
     yield
     thread.join(WAIT_S)
     assert not thread.is_alive(), "the islands did not obey"
-
-
-def wait_until(condition: object, thread: threading.Thread | None = None) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "it never came true"
-        assert thread is None or thread.is_alive(), "the islands ended"
-        time.sleep(0.02)
 
 
 def endless(address: str, island: int = 0, **fields: str) -> FakeIsland:
     return FakeIsland(Job(address, island=island, steps=ENDLESS, step_s=0.02, **fields))  # type: ignore[arg-type]
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def followed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """What an order that is followed prints."""
     capsys.readouterr()
     assert cli.main(list(words)) == 0, capsys.readouterr().err
@@ -68,25 +58,25 @@ def test_save_is_obeyed_by_the_island_that_is_meant_and_save_and_stop_by_all(
         here = ("--run-dir", str(tmp_path))
         islands = [endless(syncer.address, 0), endless(syncer.address, 1)]
         with training(islands):
-            assert told(capsys, "admin", "save", "--island", "1", *here) == "save was sent to island 1\n"
-            wait_until(lambda: islands[1].saves)
+            assert followed(capsys, "admin", "save", "--island", "1", *here) == "save was sent to island 1\n"
+            wait_until(lambda: islands[1].saves, "it saves")
             assert islands[0].saves == []
-            shown = told(capsys, "status", *here)
+            shown = followed(capsys, "status", *here)
             assert shown.startswith("training: waiting for ") and "outer step" in shown
             assert [line.split()[0] for line in shown.splitlines() if line[:1].isdigit()] == ["0", "1"]
-            facts = json.loads(told(capsys, "status", "--json", *here))
+            facts = json.loads(followed(capsys, "status", "--json", *here))
             assert [member["island"] for member in facts["members"]] == [0, 1] and facts["bytes_pushed"] > 0
-            told(capsys, "admin", "save-and-stop", "--reason", "maintenance", *here)
+            followed(capsys, "admin", "save-and-stop", "--reason", "maintenance", *here)
         assert [len(island.saves) for island in islands] == [1, 2]
         assert [island.errors for island in islands] == [[], []]
-        wait_until(lambda: syncer.text().count("it stopped before the end of the run") == 2)
+        wait_until(lambda: syncer.text().count("it stopped before the end of the run") == 2, "both are gone")
 
 
 def test_abort_ends_an_island_with_the_operators_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with SyncerProcess(tmp_path, *FAST) as syncer:
         island = endless(syncer.address)
         with training([island]):
-            told(capsys, "admin", "abort", "--reason", "wrong data", "--run-dir", str(tmp_path))
+            followed(capsys, "admin", "abort", "--reason", "wrong data", "--run-dir", str(tmp_path))
         (error,) = island.errors
         assert isinstance(error, PeerError) and "wrong data" in str(error) and island.saves == []
 
@@ -98,22 +88,22 @@ def test_a_paused_island_obeys_at_once_and_goes_on_when_min_islands_is_lowered(
         here = ("--run-dir", str(tmp_path))
         island = endless(syncer.address)
         with training([island]):
-            assert told(capsys, "admin", "set", "min_islands=2", *here) == "min_islands is 2 (was 1)\n"
-            wait_until(lambda: island.islands[0].session.paused is not None)
-            assert told(capsys, "status", *here).startswith("paused: waiting for 1 more island(s) to join")
-            told(capsys, "admin", "save", *here)
-            wait_until(lambda: island.saves)
+            assert followed(capsys, "admin", "set", "min_islands=2", *here) == "min_islands is 2 (was 1)\n"
+            wait_until(lambda: island.islands[0].session.paused is not None, "it is parked")
+            assert followed(capsys, "status", *here).startswith("paused: waiting for 1 more island(s) to join")
+            followed(capsys, "admin", "save", *here)
+            wait_until(lambda: island.saves, "it saves where it is parked")
             parked_at = island.steps_done
-            told(capsys, "admin", "set", "min-islands=1", *here)
-            wait_until(lambda: island.steps_done > parked_at + 3)
-            told(capsys, "admin", "save_and_stop", *here)
+            followed(capsys, "admin", "set", "min-islands=1", *here)
+            wait_until(lambda: island.steps_done > parked_at + 3, "it trains on")
+            followed(capsys, "admin", "save_and_stop", *here)
         assert island.errors == []
 
 
 def test_stop_is_the_graceful_stop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with SyncerProcess(tmp_path, *FAST) as syncer:
         assert syncer.address
-        assert told(capsys, "admin", "stop", "--run-dir", str(tmp_path)).startswith("the syncer stops")
+        assert followed(capsys, "admin", "stop", "--run-dir", str(tmp_path)).startswith("the syncer stops")
         assert syncer.wait() == 0
     assert not (tmp_path / "admin.token").exists()
 
@@ -145,11 +135,12 @@ def test_with_encryption_an_admin_key_gives_orders_and_an_islands_key_does_not(
     own = ("--curve-key", f"{tmp_path}/keys/syncer.key", "--curve-allow", f"{tmp_path}/keys")
     with SyncerProcess(tmp_path / "run", *own, "--admin-keys", f"{tmp_path}/keys/admin.pub") as syncer:
         there = ("--syncer", syncer.address, "--syncer-key", f"{tmp_path}/keys/syncer.pub")
-        assert told(capsys, "status", *there, "--key", f"{tmp_path}/keys/admin.key").startswith("joining: waiting for")
         here = ("--run-dir", str(tmp_path / "run"))
-        assert told(capsys, "status", *here, "--key", f"{tmp_path}/keys/admin.key").startswith("joining: waiting for")
+        for place in (there, here):
+            told = followed(capsys, "status", *place, "--key", f"{tmp_path}/keys/admin.key")
+            assert told.startswith("joining: waiting for")
         words = ("admin", "stop", *there, "--key", f"{tmp_path}/keys/island-0.key")
         assert "refused: orders need a key that is among --admin-keys" in refused(capsys, *words)
         assert "need --key" in refused(capsys, "status", *here)
-        facts = json.loads(told(capsys, "status", "--json", *here, "--key", f"{tmp_path}/keys/admin.key"))
+        facts = json.loads(followed(capsys, "status", "--json", *here, "--key", f"{tmp_path}/keys/admin.key"))
         assert facts["bad_messages"] == 1

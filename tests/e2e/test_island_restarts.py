@@ -19,7 +19,8 @@ from swift_diloco.core.formats import tape_lines
 from swift_diloco.island.files.record_files import RECORD_FILE
 from swift_diloco.island.island import Island
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
-from tests.fakes.trial import Gate, Hold, Trial, TrialModel, wait_until
+from tests.fakes.trial import Hold, Trial, TrialModel
+from tests.fakes.waiting import wait_until
 
 pytestmark = pytest.mark.net
 
@@ -156,12 +157,12 @@ def test_island_that_resumes_at_its_last_step_answers_and_ends_with_the_others(t
     flags = (*FAST, "--expected-islands", "2", "--quorum", "2")
     with SyncerProcess(tmp_path / "run", *flags) as syncer:
         mine: dict[str, Any] = {"out": tmp_path / "out", "settings": {"save_anchors": True}}
-        gate = Gate(4)
-        other = Trial(syncer.address, END, island_id=1, target=3.0, before_step=gate).begin()
+        hold = Hold.before(4)
+        other = Trial(syncer.address, END, island_id=1, target=3.0, before_step=hold).begin()
         first = Trial(syncer.address, 4, vanish_when=lambda island, step: step == 4, **mine).begin().join()
         again = Trial(syncer.address, 4, resume_from=tmp_path / "out" / "checkpoint-4", **mine).begin()
         wait_until(lambda: "the final cut" in again.waits_for, "it is done at once", again)
-        gate.open()
+        hold.release()
         other.join()
         again.join()
         assert syncer.wait() == 0, syncer.text()
@@ -180,14 +181,14 @@ def test_record_of_another_run_is_a_cold_start_and_told_in_one_line(
         Trial(syncer.address, 4, vanish_when=lambda island, step: step == 2, **mine).begin().join()
     caplog.set_level(logging.INFO, logger="swift_diloco")
     with SyncerProcess(tmp_path / "two", *FAST, "--expected-islands", "1") as syncer:
-        hold = Gate(2)
+        hold = Hold.before(2)
         other = Trial(syncer.address, END, start=7.0, before_step=hold).begin()
-        wait_until(hold.reached[2].is_set, "the other run has its values", other)
+        wait_until(hold.held.is_set, "the other run has its values", other)
         again = Trial(syncer.address, 4, island_id=1, lr=0.0, resume_from=tmp_path / "out" / "checkpoint-2")
         again.begin()
         wait_until(lambda: again.has_started, "it has joined the other run", again)
         assert all((tensor == 7.0).all() for tensor in again.at_start.model)
-        hold.open()
+        hold.release()
         again.join()
         other.join()
         assert syncer.wait() == 0, syncer.text()

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.core.formats import tape_lines
-from tests.e2e.harness import FAST, SyncerProcess, check_tape
+from tests.e2e.harness import FAST, SyncerProcess, check_tape, times_said
 from tests.e2e.test_island_restarts import check_no_anchor_merged_twice
 from tests.fakes.proxy import DOWN, UP, Proxy
-from tests.fakes.trial import Gate, Trial, wait_until
+from tests.fakes.trial import Hold, Trial
+from tests.fakes.waiting import wait_until
 
 pytestmark = pytest.mark.net
 
@@ -89,16 +90,16 @@ def test_redial_that_missed_nothing_moves_headers_only(
     caplog.set_level(logging.INFO, logger="swift_diloco")
     flags = ("--sync-every-steps", "1000", "--fragments", "3", "--reconnect-grace-s", "0.5")
     with SyncerProcess(tmp_path, *flags) as syncer, Proxy(syncer.address) as proxy:
-        gate, enough = Gate(3), threading.Event()
-        trial = Trial(proxy.address, 4000, ranks=ranks, elements=ELEMENTS, before_step=gate)
+        hold, enough = Hold.before(3), threading.Event()
+        trial = Trial(proxy.address, 4000, ranks=ranks, elements=ELEMENTS, before_step=hold)
         trial.vanish_when = lambda island, step: agreed(enough, trial, step)
         trial.begin()
-        wait_until(gate.reached[3].is_set, "the island trains", trial)
+        wait_until(hold.held.is_set, "the island trains", trial)
         before, generation, fetched = dict(proxy.passed), trial.session.generation, trial.moved_bytes[1]
         proxy.cut()
-        gate.open()
+        hold.release()
         summary = "global values of 3 fragments: 3 kept, 0 shifted, 0 overwritten, 0 missing"
-        wait_until(lambda: told(caplog, summary) == 2, "it has joined again", trial)
+        wait_until(lambda: times_said(caplog, summary) == 2, "it has joined again", trial)
         assert trial.session.generation != generation
         moved = {direction: proxy.passed[direction] - before[direction] for direction in before}
         assert trial.moved_bytes[1] == fetched
@@ -115,10 +116,6 @@ def agreed(enough: threading.Event, trial: Trial, step: int) -> bool:
     return 0 < trial.ends_at <= step
 
 
-def told(caplog: pytest.LogCaptureFixture, text: str) -> int:
-    return sum(text in record.getMessage() for record in caplog.records)
-
-
 def test_silent_syncer_is_given_up_after_the_lease_and_training_never_stops(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -131,7 +128,7 @@ def test_silent_syncer_is_given_up_after_the_lease_and_training_never_stops(
         wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 3, "rounds are taken", trial)
         proxy.freeze()
         frozen_at = trial.steps_done
-        wait_until(lambda: told(caplog, "nothing heard from the syncer for 2 s") == 1, "it is given up", trial)
+        wait_until(lambda: times_said(caplog, "nothing heard from the syncer for 2 s") == 1, "it is given up", trial)
         assert trial.steps_done > frozen_at
         commits = len(syncer.events(tape_lines.Commit))
         proxy.thaw()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.core.formats import tape_lines
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, in_background, run_islands, run_side_by_side
 from tests.fakes.island import FakeIsland, Job
+from tests.fakes.waiting import wait_until
 
 pytestmark = pytest.mark.net
 
@@ -81,10 +81,8 @@ def test_an_island_with_another_model_is_refused_with_the_first_differing_tensor
         first = FakeIsland(Job(address, island=0, initial_cut_timeout_s=2.0))
         second = FakeIsland(Job(address, island=1, elements=4096, step_s=0.1))
         thread = in_background([first])
-        deadline = time.monotonic() + 30.0
-        while "(1 of 2 are here)" not in syncer.text():  # the first to join decides whose model is the other one
-            assert time.monotonic() < deadline, syncer.text()
-            time.sleep(0.02)
+        # The first to join decides whose model is the other one.
+        wait_until(lambda: "(1 of 2 are here)" in syncer.text(), "the first has joined")
         run_side_by_side([second])
         thread.join(30.0)
         (waited,), (refused,) = first.errors, second.errors

@@ -1,4 +1,4 @@
-"""The quorum gate and the lease with fake islands against a real syncer."""
+"""The quorum hold and the lease with fake islands against a real syncer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from swift_diloco.core.formats import tape_lines
-from tests.e2e.harness import FAST, SyncerProcess, check_tape
+from tests.e2e.harness import FAST, SyncerProcess, check_tape, times_said
 from tests.fakes.island import FakeIsland, Job
 from tests.fakes.proxy import DOWN, Proxy
-from tests.fakes.trial import Gate, Trial, wait_until
+from tests.fakes.trial import Hold, Trial
+from tests.fakes.waiting import wait_until
 
 pytestmark = pytest.mark.net
 
@@ -22,10 +23,6 @@ PAIR = (*FAST, "--expected-islands", "2", "--min-islands", "2", "--quorum", "2")
 LEASE = (*FAST, "--island-lease-s", "2")
 STALL_S = 4.0
 """An island that does not train for so long outlives or loses a lease of 2 s."""
-
-
-def told(caplog: pytest.LogCaptureFixture, text: str) -> int:
-    return sum(text in record.getMessage() for record in caplog.records)
 
 
 # -- pause -------------------------------------------------------------------------------------------------------------
@@ -72,8 +69,8 @@ def test_below_min_islands_all_ranks_idle_together_and_resume_by_themselves(
         assert stays.digest == back.digest
         check_tape(syncer.tape(), min_islands=2)
         assert len(syncer.events(tape_lines.Commit)) > commits
-    assert told(caplog, "island 0: paused by the syncer: ") >= 1
-    assert told(caplog, "island 0: the pause is over") >= 1
+    assert times_said(caplog, "island 0: paused by the syncer: ") >= 1
+    assert times_said(caplog, "island 0: the pause is over") >= 1
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -124,7 +121,7 @@ def test_stalled_island_keeps_its_place_while_its_heartbeats_flow(
 ) -> None:
     before, after = stalled(tmp_path, caplog, heartbeat_s=0.5)
     assert before == after
-    assert told(caplog, "joined the syncer as island 0") == 1
+    assert times_said(caplog, "joined the syncer as island 0") == 1
 
 
 def test_stalled_island_without_heartbeats_loses_its_place_and_joins_again(
@@ -132,7 +129,7 @@ def test_stalled_island_without_heartbeats_loses_its_place_and_joins_again(
 ) -> None:
     before, after = stalled(tmp_path, caplog, heartbeat_s=0)
     assert before != after
-    assert told(caplog, "joined the syncer as island 0") == 2
+    assert times_said(caplog, "joined the syncer as island 0") == 2
 
 
 def test_hung_training_loop_loses_its_place_at_the_stall_limit_and_joins_again_when_it_moves(
@@ -140,18 +137,18 @@ def test_hung_training_loop_loses_its_place_at_the_stall_limit_and_joins_again_w
 ) -> None:
     before, after = stalled(tmp_path, caplog, heartbeat_s=0.5, heartbeat_stall_s=1.0)
     assert before != after
-    assert told(caplog, "joined the syncer as island 0") == 2
+    assert times_said(caplog, "joined the syncer as island 0") == 2
 
 
 def test_heartbeats_are_on_time_while_the_bulk_link_is_full(tmp_path: Path) -> None:
     """A slow network and a fetch that takes longer than the lease: the island stays a member."""
     with SyncerProcess(tmp_path, *LEASE) as syncer, Proxy(syncer.address) as proxy:
-        gate = Gate(1)
-        trial = Trial(proxy.address, 4, elements=1 << 20, before_step=gate, settings={"heartbeat_s": 0.3}).begin()
-        wait_until(gate.reached[1].is_set, "it has the initial values", trial)
+        hold = Hold.before(1)
+        trial = Trial(proxy.address, 4, elements=1 << 20, before_step=hold, settings={"heartbeat_s": 0.3}).begin()
+        wait_until(hold.held.is_set, "it has the initial values", trial)
         generation = trial.session.generation
         proxy.bytes_per_s = 1.2e6  # each way of each connection: 4 MiB take more than 3 s, a lease is 2 s
-        gate.open()
+        hold.release()
         trial.join()
         assert trial.session.generation == generation
         assert proxy.passed[DOWN] > 4 << 20
@@ -160,7 +157,7 @@ def test_heartbeats_are_on_time_while_the_bulk_link_is_full(tmp_path: Path) -> N
 def test_island_that_joins_after_the_final_cut_stops_at_its_first_boundary_whatever_gates_its_trainer_has(
     tmp_path: Path,
 ) -> None:
-    """A trainer without the gate before a step takes one step, and is told to stop after it."""
+    """A trainer without the hold before a step takes one step, and is told to stop after it."""
     with SyncerProcess(tmp_path, *FAST, "--final-linger-s", "20", "--expected-islands", "2") as syncer:
         first = Trial(syncer.address, 6, vanish_before="saved").begin()
         gone = Trial(syncer.address, 400, island_id=1, vanish_when=lambda island, step: step == 2).begin()

@@ -14,7 +14,8 @@ from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.layout.tensors import TensorSpec
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.e2e.test_real_resume import JOB_S, Life, Site, same_bits
-from tests.fakes.trial import Trial, wait_until
+from tests.fakes.trial import Trial
+from tests.fakes.waiting import wait_until
 from tests.forkserver.forkserver import ForkServer
 from tests.forkserver.tiny import TinyProject
 

@@ -22,7 +22,8 @@ from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.layout.tensors import TensorSpec
 from swift_diloco.island.files.record_files import RECORD_FILE
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
-from tests.fakes.trial import Gate, Trial, wait_until
+from tests.fakes.trial import Hold, Trial
+from tests.fakes.waiting import wait_until
 from tests.forkserver.forkserver import ForkServer, RunningJob
 from tests.forkserver.logs import read_steps
 from tests.forkserver.tiny import TinyProject
@@ -129,13 +130,11 @@ def lives(
         again: dict[tuple[str, str], Life] = {}
         for way in WAYS:
             again["kept", way] = site.live(f"kept {way}", address, "started", **resumed(way, checkpoint))
-        gate = Gate(40)
-        other = Trial(address, 40, island_id=1, target=0.5, step_s=0.05, before_step=gate, model_specs=first.specs())
+        hold = Hold.before(40)
+        other = Trial(address, 40, island_id=1, target=0.5, step_s=0.05, before_step=hold, model_specs=first.specs())
         other.begin()
-        wait_until(
-            lambda: {c.fragment for c in syncer.events(tape_lines.Commit)} == {0, 1, 2}, "the values move", other
-        )
-        wait_until(gate.reached[40].is_set, "the other island holds still", other)
+        wait_until(lambda: len({c.fragment for c in syncer.events(tape_lines.Commit)}) == 3, "the values move", other)
+        wait_until(hold.held.is_set, "the other island holds still", other)
         for way in WAYS:
             again["shifted", way] = site.live(f"shifted {way}", address, "started", **resumed(way, checkpoint))
             again["overwritten", way] = site.live(f"overwritten {way}", address, "started", **resumed(way, bare))
@@ -143,7 +142,7 @@ def lives(
         other_ranks = {"shifted": site.live("shifted by two ranks", address, "started", 2, **cut)}
         ended = site.start("ended", address, **resumed("without optimizer", checkpoint))
         wait_until(lambda: (ended.folder / "rates-0.jsonl").exists(), "it trains", other)
-        gate.open()
+        hold.release()
         other.join()
         ended.job.wait(JOB_S).check()
         assert syncer.wait() == 0, syncer.text()

@@ -17,7 +17,8 @@ from swift_diloco.core.formats import tape_lines
 from swift_diloco.tools.audit.auditing import audit
 from tests.e2e.harness import FAST, SyncerProcess, whole_tape
 from tests.fakes.proxy import DOWN, Proxy
-from tests.fakes.trial import Hold, Snapshot, Trial, wait_until
+from tests.fakes.trial import Hold, Snapshot, Trial
+from tests.fakes.waiting import wait_until
 
 pytestmark = pytest.mark.net
 
@@ -104,7 +105,7 @@ def test_syncer_with_the_same_state_is_rejoined_without_a_download(
         trial = Trial(proxy.address, STEPS, elements=ELEMENTS, before_step=hold)
         hold.when = clean(trial)
         trial.begin()
-        assert hold.held.wait(40)
+        wait_until(hold.held.is_set, "the island is held", trial)
         before, counted = trial.now, counters(trial)
         old.terminate()
         assert old.wait() == 0
@@ -122,7 +123,7 @@ def test_syncer_with_a_newer_state_is_shifted_onto(runs: Runs, caplog: pytest.Lo
         hold, others = Hold(lambda step: step == 3), Hold(lambda step: step == 1)
         trial = Trial(proxy.address, STEPS, elements=ELEMENTS, before_step=hold).begin()
         other = Trial(proxy.address, 400, island_id=1, target=3.0, elements=ELEMENTS, before_step=others).begin()
-        assert hold.held.wait(40) and others.held.wait(40)
+        wait_until(lambda: hold.held.is_set() and others.held.is_set(), "both are held", trial, other)
         before, counted = trial.now, counters(trial)
         others.release()
         wait_until(lambda: committed(runs) == {*FRAGMENTS}, "the other island moves all fragments", other)
@@ -151,7 +152,7 @@ def test_syncer_of_an_older_checkpoint_is_accepted_and_shifted_back_onto(
         trial = Trial(proxy.address, STEPS, elements=ELEMENTS, before_step=hold)
         hold.when = clean(trial)
         trial.begin()
-        assert hold.held.wait(40)
+        wait_until(hold.held.is_set, "the island is held", trial)
         before, counted = trial.now, counters(trial)
         old.process.kill()
         old.process.wait()
@@ -176,7 +177,7 @@ def test_syncer_that_forgot_its_state_is_told_so_and_gets_it_after_the_probe(
         trial = Trial(proxy.address, STEPS, elements=ELEMENTS, before_step=hold, settings=settings)
         hold.when = clean(trial)
         trial.begin()
-        assert hold.held.wait(40)
+        wait_until(hold.held.is_set, "the island is held", trial)
         before, counted, run = trial.now, counters(trial), trial.session.holdings.run
         old.process.kill()
         old.process.wait()

@@ -15,7 +15,7 @@ from swift_diloco.core.story.replay import replay
 from swift_diloco.island.brain.holdings import Holdings
 from tests.e2e import planted_syncer
 from tests.e2e.harness import FAST, SyncerProcess, in_background, run_side_by_side
-from tests.e2e.test_admin import endless, told, training
+from tests.e2e.test_admin import endless, followed, training
 from tests.fakes.island import FakeIsland, Job
 
 pytestmark = pytest.mark.net
@@ -89,9 +89,9 @@ def test_the_story_of_a_living_syncer_is_shown_and_can_be_replayed(
     with SyncerProcess(tmp_path, *FAST) as syncer:
         here = ("--run-dir", str(tmp_path))
         with training([endless(syncer.address)]):
-            shown = told(capsys, "status", "--story", *here).splitlines()
-            dump = parsed(told(capsys, "status", "--story", "--json", *here))
-            told(capsys, "admin", "save_and_stop", *here)
+            shown = followed(capsys, "status", "--story", *here).splitlines()
+            dump = parsed(followed(capsys, "status", "--story", "--json", *here))
+            followed(capsys, "admin", "save_and_stop", *here)
     assert re.fullmatch(r"the last \d+ events of syncer \(time in s, event, its effects\):", shown[0])
     assert any("Received(" in line and "Hello(" in line for line in shown)
     assert any(line.startswith(" " * 14 + "Send(") and "Welcome(" in line for line in shown)

@@ -7,7 +7,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -24,18 +23,9 @@ from swift_diloco.trainers.embedded.process import start_or_find, stop
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, in_background
 from tests.fakes.island import FakeIsland, Job
 from tests.fakes.proxy import UP, Proxy
+from tests.fakes.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.net
-
-WAIT_S = 30.0
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    """Wait for something another process does."""
-    deadline = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline, f"{what} did not come within {WAIT_S} s"
-        time.sleep(0.01)
 
 
 class Islands:
@@ -98,7 +88,7 @@ def test_a_killed_syncer_goes_on_from_its_checkpoint_and_the_islands_with_it(
             Job(address, island=0, steps=40, target=1.0, step_s=0.05),
             Job(address, island=1, ranks=2, steps=40, target=3.0, step_s=0.05),
         )
-        until(lambda: len(syncer.events(tape_lines.Commit)) >= 5, "five commits")
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 5, "five commits")
         syncer.process.kill()
         syncer.process.wait()
         step = check_prefix(saved, syncer.tape())
@@ -140,18 +130,15 @@ def test_a_syncer_killed_again_and_again_merges_nothing_twice_and_ends_with_one_
             Job(address, island=0, steps=150, target=1.0, step_s=0.03),
             Job(address, island=1, ranks=2, steps=150, target=3.0, step_s=0.03),
         )
-        until(lambda: (saved / "manifest.json").exists(), "the first checkpoint")
+        wait_until(lambda: (saved / "manifest.json").exists(), "the first checkpoint")
         syncer.process.kill()
         syncer.process.wait()
     for _ in range(4):
         with SyncerProcess(tmp_path, *flags, "--resume", "--bind", address) as syncer:
             lives = len(syncer.events(tape_lines.Resumed))
-            until(
-                lambda: len(syncer.events(tape_lines.Resumed)) > lives or syncer.process.poll() is not None,  # noqa: B023
-                "the restart",
-            )
+            wait_until(lambda: len(syncer.events(tape_lines.Resumed)) > lives or syncer.ended, "the restart")  # noqa: B023
             before = len(syncer.events(tape_lines.Commit))
-            until(lambda: len(syncer.events(tape_lines.Commit)) > before + random.randrange(3), "commits")  # noqa: B023
+            wait_until(lambda: len(syncer.events(tape_lines.Commit)) > before + random.randrange(3), "commits")  # noqa: B023
             syncer.process.kill()
             syncer.process.wait()
             check_prefix(saved, syncer.tape())
@@ -172,7 +159,7 @@ def test_a_stopped_syncer_loses_nothing_and_the_islands_train_on(tmp_path: Path)
     with SyncerProcess(tmp_path, *flags) as syncer:
         address = syncer.address
         islands = Islands(Job(address, steps=80, step_s=0.05))
-        until(lambda: len(syncer.events(tape_lines.Commit)) >= 3, "three commits")
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 3, "three commits")
         syncer.terminate()
         assert syncer.wait() == 0, syncer.text()
         last = syncer.events(tape_lines.Commit)[-1].t
@@ -197,9 +184,9 @@ def test_a_second_signal_ends_a_stopping_syncer_at_once(tmp_path: Path) -> None:
 
         island = FakeIsland(Job(syncer.address, steps=40, step_s=0.05), dawdle)
         in_background([island])
-        until(lambda: island.steps_done == 20, "a step that takes long")
+        wait_until(lambda: island.steps_done == 20, "a step that takes long")
         syncer.terminate()
-        until(lambda: "told to stop" in syncer.text(), "the first signal")
+        wait_until(lambda: "told to stop" in syncer.text(), "the first signal")
         syncer.terminate()
         assert syncer.wait() == 1, syncer.text()
         idle.set()
@@ -245,9 +232,9 @@ def test_a_disk_that_fails_stops_nothing_and_is_told_loudly(tmp_path: Path) -> N
     saved = tmp_path / "saved"
     with SyncerProcess(tmp_path, *FAST, "--checkpoint-path", str(saved), "--checkpoint-every", "1") as syncer:
         islands = Islands(Job(syncer.address, steps=40, step_s=0.05))
-        until(lambda: bool(syncer.events(tape_lines.Checkpoint)), "a checkpoint")
-        until(lambda: _put_a_file_in_place_of(saved, tmp_path / "away"), "a moment without the folder")
-        until(lambda: bool(syncer.events(tape_lines.CheckpointFailed)), "a failure")
+        wait_until(lambda: bool(syncer.events(tape_lines.Checkpoint)), "a checkpoint")
+        wait_until(lambda: _put_a_file_in_place_of(saved, tmp_path / "away"), "a moment without the folder")
+        wait_until(lambda: bool(syncer.events(tape_lines.CheckpointFailed)), "a failure")
         before = len(syncer.events(tape_lines.Commit))
         islands.finish()
         assert syncer.wait() == 0, syncer.text()
@@ -299,14 +286,14 @@ def test_an_embedded_syncer_that_died_goes_on_without_being_told(tmp_path: Path)
     try:
         assert start_or_find(tmp_path, settings) == address
         islands = Islands(Job(address, steps=60, step_s=0.05))
-        until(lambda: len(events(tape_lines.Checkpoint)) >= 2, "two checkpoints")
+        wait_until(lambda: len(events(tape_lines.Checkpoint)) >= 2, "two checkpoints")
         pid = living_pid(tmp_path)
         assert pid
         os.kill(pid, signal.SIGKILL)
-        until(lambda: living_pid(tmp_path) is None, "the end of the syncer")
+        wait_until(lambda: living_pid(tmp_path) is None, "the end of the syncer")
         assert start_or_find(tmp_path, settings) == address
         islands.finish()
-        until(lambda: living_pid(tmp_path) is None, "the end of the run")
+        wait_until(lambda: living_pid(tmp_path) is None, "the end of the run")
     finally:
         stop(tmp_path)
     assert [line.t > 0 for line in events(tape_lines.Resumed)] == [True]

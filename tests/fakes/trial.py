@@ -25,14 +25,10 @@ from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island.island import Island, JobFacts
 from tests.fakes.group import ThreadGroup
 from tests.fakes.quadratic import SPECS, QuadraticModel, scaled
+from tests.fakes.waiting import WAIT_S
 
-WAIT_S = 40.0
-"""A test that waits longer for something fails."""
-
-GATE_S = 250.0
+HOLD_S = 250.0
 """An island that is held longer fails: its test has forgotten it."""
-
-POLL_S = 0.01
 
 DEFAULTS: Mapping[str, Any] = {
     "heartbeat_s": 0.5, "connect_timeout_s": 20.0, "initial_cut_timeout_s": 40.0, "finish_timeout_s": 40.0,
@@ -168,7 +164,7 @@ class Trial:
             thread.join(max(0.0, deadline - time.monotonic()))
         if self.errors:
             raise self.errors[0]
-        assert not self.runs, f"island {self.island_id} still waits for {self.waits_for!r} at step {self.steps_done}"
+        assert not self.runs, str(self)
         return self
 
     def _rank(self, rank: int) -> None:
@@ -236,6 +232,9 @@ class Trial:
     def specs(self) -> tuple[TensorSpec, ...]:
         return self.model_specs or (scaled(self.elements) if self.elements else SPECS)
 
+    def __str__(self) -> str:
+        return f"island {self.island_id} waits for {self.waits_for!r} at step {self.steps_done}"
+
     @property
     def runs(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
@@ -299,25 +298,6 @@ def _values(island: Island, model: TrialModel) -> tuple[Parts, Parts]:
     return {box: part.numpy().copy() for box, part in model.parts.items()}, anchors
 
 
-class Gate:
-    """Holds an island before each of some steps, until it is opened for that step (or for all)."""
-
-    def __init__(self, *steps: int) -> None:
-        self._open = {step: threading.Event() for step in steps}
-        self.reached = {step: threading.Event() for step in steps}
-
-    def __call__(self, step: int) -> None:
-        for held, opened in self._open.items():
-            if step >= held:
-                self.reached[held].set()
-                assert opened.wait(GATE_S), f"the gate before step {held} was never opened"
-
-    def open(self, step: int | None = None) -> None:
-        for held, opened in self._open.items():
-            if step in (None, held):
-                opened.set()
-
-
 class Hold:
     """Holds an island before the first step at which `when` is true, and again whenever it is asked to."""
 
@@ -330,7 +310,11 @@ class Hold:
     def __call__(self, step: int) -> None:
         if self._asked or self.when(step):
             self.held.set()
-            assert self._go.wait(GATE_S), "the hold was never released"
+            assert self._go.wait(HOLD_S), "the hold was never released"
+
+    @classmethod
+    def before(cls, step: int) -> Hold:
+        return cls(lambda number: number >= step)
 
     def again(self) -> None:
         """Hold before the next step, and wait until it stands there."""
@@ -342,16 +326,3 @@ class Hold:
     def release(self) -> None:
         self._asked, self.when = False, lambda step: False
         self._go.set()
-
-
-def wait_until(holds: Callable[[], bool], what: str, *trials: Trial) -> None:
-    """Until `holds`; fails at once when an island that it depends on ends."""
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        for trial in trials:
-            if not trial.runs and not holds():
-                trial.join()
-                raise AssertionError(f"island {trial.island_id} ended before this came: {what}")
-        reasons = "; ".join(f"island {t.island_id} waits for {t.waits_for!r}, step {t.steps_done}" for t in trials)
-        assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what} ({reasons})"
-        time.sleep(POLL_S)

@@ -7,7 +7,6 @@
 Jobs may run side by side. What a rank prints goes to a file of its own. Not for use from several threads.
 """
 
-import contextlib
 import itertools
 import json
 import os
@@ -22,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from swift_diloco.tools.quickstart.jobs.commands import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 120.0  # importing ms-swift takes 6 to 15 s, several times that on a busy machine
@@ -257,14 +258,6 @@ class ForkServer:
 
     def _server_log(self) -> Path:
         return self.folder / "server.log"
-
-
-def free_port() -> int:
-    """A TCP port on loopback that was free a moment ago."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def rank_environment(rank: int, nproc: int, port: int) -> dict[str, str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.forkserver.forkserver import ForkServer, RunningJob, free_port, rank_environment
+from swift_diloco.tools.quickstart.jobs.commands import free_port
+from tests.forkserver.forkserver import ForkServer, RunningJob, rank_environment
 from tests.forkserver.logs import read_steps
 from tests.forkserver.tiny import TinyProject
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from swift_diloco.launch.plugins import installed_plugins
+from swift_diloco.tools.quickstart.jobs.commands import free_port
 from tests.forkserver.tiny import TinyProject
 
 pytestmark = [
@@ -55,13 +56,6 @@ def closed_port() -> Iterator[int]:
     with socket.socket() as owner:
         owner.bind(("127.0.0.1", 0))
         yield owner.getsockname()[1]
-
-
-def free_port() -> int:
-    """A port that was free a moment ago: torchrun cannot say which one it took."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def run(words: list[str], environ: Mapping[str, str], cwd: Path) -> tuple[int, str]:

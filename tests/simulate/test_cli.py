@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from swift_diloco.cli import main
 from swift_diloco.simulate.fleets import paper
-from swift_diloco.simulate.worlds.plans import plan_json, rough_plan
 
 SMALL = ["simulate", "--islands", "1,2", "--fragments", "2", "--sync-every-steps", "4", "--hours", "0.02"]
 
@@ -68,20 +66,3 @@ def test_a_mistake_is_one_line_and_exit_code_2(words: list[str], text: str, caps
     assert main(["simulate", *words]) == 2
     told = capsys.readouterr().err
     assert text in told and told.count("\n") == 1
-
-
-def test_worlds_tell_how_many_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "worlds", "--seeds", "3", "--calm"]) == 0
-    assert capsys.readouterr().out == "3 worlds, 0 failures; faults that happened: none\n"
-
-
-def test_one_world_tells_its_story_and_replays_from_its_plan(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["simulate", "worlds", "--seed", "3", "--seeds", "1"]) == 0
-    story = capsys.readouterr().out
-    plan = tmp_path / "plan.json"
-    plan.write_text(plan_json(rough_plan(3)), encoding="utf-8")
-    assert main(["simulate", "worlds", "--plan", str(plan)]) == 0
-    assert capsys.readouterr().out == story
-    assert story.splitlines()[0] == plan.read_text(encoding="utf-8") and "joined the syncer" in story

@@ -34,7 +34,7 @@ from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.fragments import FragmentPlan, plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
-from swift_diloco.core.numbers import codec
+from swift_diloco.core.numbers import codec, kernels
 from swift_diloco.core.numbers.digest import checksum
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings
 from syncer import events as ev
@@ -379,6 +379,7 @@ def hello(nonce: str = "nonce") -> Hello:
 @contextmanager
 def serving(folder: Path, outer: OuterSettings | None = None, rules: ServerRules = RULES) -> Iterator[World]:
     """A world that serves until the block ends; what went wrong in the server fails the test."""
+    kernels.warm_up()  # compiling is no part of any wait
     world = World(folder, outer or OuterSettings(1.0), rules)
     world.start()
     try:

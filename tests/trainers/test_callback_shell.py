@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from swift_diloco.core.errors import USER_MISTAKE_EXIT_CODE, DilocoError, InternalError, PeerError, UserError
+from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island.island import Instruction, Island
 from swift_diloco.island.ranks.torch_group import LoneRank
 from swift_diloco.trainers.callback_shell import Shell
@@ -134,3 +136,13 @@ def test_an_event_before_the_island_is_built_ends_as_its_error_asks() -> None:
     with pytest.raises(SystemExit) as ended:
         Shell().guard(event)
     assert ended.value.code == USER_MISTAKE_EXIT_CODE
+
+
+def test_only_rank_0_knows_the_instance_of_its_run_folder(tmp_path: Path) -> None:
+    settings, group = IslandSettings(island_id=2, syncer="tcp://127.0.0.1:5"), LoneRank()
+    first = Shell().begin_job(settings, group, tmp_path, 7)
+    assert (first.step, first.address(), first.revive) == (7, "tcp://127.0.0.1:5", None)
+    assert first.instance == (tmp_path / "instance-2").read_text() != ""
+    assert Shell().begin_job(settings, group, tmp_path, 8).instance == first.instance
+    group.rank = 1
+    assert Shell().begin_job(settings, group, tmp_path, 7).instance == ""

@@ -13,24 +13,12 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding, chunk_count, chunk_elements, encoded_bytes
-from swift_diloco.core.numbers import kernels
 from swift_diloco.core.numbers.codec import ErrorFeedback, decode, encode, is_finite
 
 F32 = NDArray[np.float32]
 CHECK = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 EVERY = pytest.mark.parametrize("encoding", list(Encoding), ids=lambda e: e.value)
 BLOCK_SCALED = pytest.mark.parametrize("encoding", [Encoding.INT8, Encoding.Q4], ids=lambda e: e.value)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _warm() -> None:
-    kernels.warm_up()
-
-
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    """torch, which only an island has; imported here because that takes seconds."""
-    return pytest.importorskip("torch")
 
 
 def round_trip(values: F32, encoding: Encoding) -> F32:

@@ -10,11 +10,6 @@ import pytest
 from swift_diloco.core.numbers import kernels
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _warm() -> None:
-    kernels.warm_up()
-
-
 def test_kernels_compile_where_no_folder_for_machine_code_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 

@@ -39,11 +39,6 @@ NESTEROV = OuterSettings(lr=0.7, momentum=0.9, nesterov=True)
 PLAIN = OuterSettings(lr=1.0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _warm() -> None:
-    kernels.warm_up()
-
-
 def vector(*numbers: float) -> F32:
     return np.array(numbers, np.float32)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from swift_diloco.core.numbers import kernels
 from swift_diloco.core.numbers import outer_optimizer as outer_module
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings, OuterState, outer_step
 
@@ -18,19 +17,6 @@ PLAIN = OuterSettings(lr=0.7)
 HEAVY_BALL = OuterSettings(lr=0.7, momentum=0.9)
 NESTEROV = OuterSettings(lr=0.7, momentum=0.9, nesterov=True)
 ALL = pytest.mark.parametrize("settings", [PLAIN, HEAVY_BALL, NESTEROV], ids=["plain", "momentum", "nesterov"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _warm() -> None:
-    kernels.warm_up()
-
-
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    """torch, which only an island has; imported here because that takes seconds."""
-    module: Any = pytest.importorskip("torch")
-    module.optim.SGD([module.zeros(1)], lr=1.0)
-    return module
 
 
 def scalar_step(t: np.float32, b: np.float32, g: np.float32, s: OuterSettings) -> tuple[np.float32, np.float32]:

@@ -5,9 +5,7 @@ import torch
 import torch.nn.functional as functional
 
 from swift_diloco.cpu.errors import UnsupportedOnCpuError
-from swift_diloco.cpu.te.grouped import GroupedLinear
 from swift_diloco.cpu.te.linear import LayerNormLinear, Linear
-from swift_diloco.cpu.te.parameters import Initialiser, new_parameter
 
 VALUES = torch.randn(3, 8, generator=torch.Generator().manual_seed(2))
 
@@ -71,19 +69,6 @@ def test_weights_can_be_left_on_the_meta_device() -> None:
     assert not Linear(8, 4, device=torch.device("cpu"), init_method=fill).weight.is_meta
 
 
-def test_weights_are_drawn_inside_the_tracker_s_fork() -> None:
-    class Tracker:
-        names: tuple[str, ...] = ()
-
-        def fork(self, *names: str) -> torch.autograd.grad_mode.no_grad:
-            self.names = names
-            return torch.no_grad()
-
-    tracker, weight = Tracker(), new_parameter((2,), torch.float32, "cpu", 0.0)
-    Initialiser(lambda values: values.fill_(1.0), lambda: tracker, "expert").fill(weight)
-    assert tracker.names == ("expert",) and torch.equal(weight, torch.ones(2))
-
-
 @pytest.mark.parametrize(
     ("options", "feature"),
     [
@@ -102,14 +87,3 @@ def test_unsupported_options_are_named(options: dict[str, object], feature: str)
 def test_unsupported_norms_are_named() -> None:
     with pytest.raises(UnsupportedOnCpuError, match="BatchNorm"):
         LayerNormLinear(8, 4, normalization="BatchNorm")
-
-
-def test_each_expert_of_a_grouped_linear_gets_its_slice() -> None:
-    layer = GroupedLinear(2, 8, 4, bias=False, init_method=fill)
-    first, second = layer.get_parameter("weight0"), layer.get_parameter("weight1")
-    second.data.mul_(-1)
-    output = layer(VALUES, [1, 2])
-    torch.testing.assert_close(output[:1], functional.linear(VALUES[:1], first))
-    torch.testing.assert_close(output[1:], functional.linear(VALUES[1:], second))
-    with pytest.raises(UnsupportedOnCpuError, match="GroupedLinear with a bias"):
-        GroupedLinear(2, 8, 4, bias=True)

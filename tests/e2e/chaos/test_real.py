@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from tests.e2e.chaos.checks import standing
 from tests.e2e.chaos.processes import SyncerHost
 from tests.e2e.chaos.scenario import Scenario
 from tests.e2e.harness import check_tape
+from tests.fakes.waiting import wait_until
 from tests.forkserver.forkserver import ForkServer, RunningJob
 from tests.forkserver.logs import read_steps
 from tests.forkserver.tiny import TinyProject
@@ -91,6 +91,17 @@ class RealIsland:
     def signal(self, number: signal.Signals) -> None:
         self.lives[-1].kill(None, number)
 
+    @property
+    def runs(self) -> bool:
+        """Whether none of its ranks has failed."""
+        return not any(self.lives[-1].poll().values())
+
+    def join(self) -> None:
+        self.lives[-1].wait(WAIT_S).check()
+
+    def __str__(self) -> str:
+        return f"island {self.number} at step {self.step()}, the syncer says {self.run.syncer.log()[-1000:]}"
+
     def loss(self) -> float:
         return fmean(step.loss for step in read_steps(self.out)[-LOSS_STEPS:])
 
@@ -110,13 +121,7 @@ class RealRun:
     islands: list[RealIsland] = field(default_factory=list)
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not holds():
-            for island in self.islands:
-                bad = {rank: code for rank, code in island.lives[-1].poll().items() if code != 0}
-                assert not bad, f"before {what}, island {island.number}: {bad}\n{island.lives[-1].text()[-3000:]}"
-            assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}\n{self.syncer.log()[-3000:]}"
-            time.sleep(LOOK_S)
+        wait_until(holds, what, *self.islands, within_s=WAIT_S)
 
     def kill_syncer(self) -> None:
         self.syncer.kill()

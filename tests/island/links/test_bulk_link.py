@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -34,6 +33,7 @@ from swift_diloco.island.links.bulk_link import BulkLink
 from swift_diloco.island.links.fetches import FETCH_CREDIT_CHUNKS, Pass
 from swift_diloco.island.numbers.host_buffers import HostBuffers
 from tests.fakes.quadratic import QuadraticModel, scaled
+from tests.fakes.waiting import wait_until
 
 T = TypeVar("T", bound=IslandMessage)
 WAIT_MS = 5000
@@ -75,12 +75,6 @@ class ScriptedSyncer:
         count = min(CHUNK_ELEMENTS, self.elements - index * CHUNK_ELEMENTS)
         payload = np.full(count, value, dtype=np.float32).tobytes()
         self.send(Piece("s", "g", name, index, checksum(payload) ^ damaged), payload)
-
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_MS / 1000
-        while not condition():
-            assert time.monotonic() < deadline, "condition never came true"
-            time.sleep(0.005)
 
     def close(self) -> None:
         self.link.close()
@@ -185,7 +179,7 @@ def test_a_value_that_is_held_is_not_fetched(syncer: ScriptedSyncer) -> None:
 
 def test_the_island_that_provides_the_initial_values_fetches_none(syncer: ScriptedSyncer) -> None:
     syncer.link.provides_init()
-    syncer.wait_until(lambda: syncer.link._fetches._own_init)
+    wait_until(lambda: syncer.link._fetches._own_init, "its own values are given to the link")
     syncer.send(Published("s", "g", ValueName(0, 0, "z")))
     assert not syncer.socket.poll(100)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import zmq
@@ -17,17 +17,11 @@ from swift_diloco.island.links.control_link import ControlLink
 from swift_diloco.tools.keygen.cli import new_pair
 from syncer.links.endpoint import Arrived, Endpoint
 from syncer.links.guard import Guard, KeyRing
+from tests.fakes.waiting import wait_until
 
 pytestmark = pytest.mark.net
 
 WAIT_S = 10.0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -56,10 +50,10 @@ def test_heartbeats_tell_the_step_and_end_with_the_generation(router: tuple[zmq.
         peer, message = heard(socket)
         assert message == Heartbeat("s", "g", 7)
         socket.send_multipart([peer, *frames.encode(Joined("s", "g"))])
-        wait_until(lambda: link.wait(0))
+        wait_until(lambda: link.wait(0), "a message or news")
         assert link.drain() == [bytes(frames.encode(Joined("s", "g"))[1])]
         socket.send_multipart([peer, b"nonsense", b"x"])  # the link breaks off, and no heartbeat belongs to it any more
-        wait_until(lambda: link.drain() == [None])
+        wait_until(lambda: link.drain() == [None], "the news of the lost link")
         assert "does not begin with its magic" in link.trouble
     finally:
         link.close()
@@ -92,7 +86,7 @@ def test_a_refused_key_is_said_and_tried_again_only_after_a_while(monkeypatch: p
     try:
         for link in (stranger, friend):
             link.start()
-        wait_until(lambda: guard.refused >= 3)
+        wait_until(lambda: guard.refused >= 3, "three attempts")
         assert time.monotonic() - begin > 0.5, "it does not wait between its attempts"
         assert "it does not know this island's key" in stranger.trouble
         heard_by_syncer: list[Arrived] = []
@@ -103,7 +97,7 @@ def test_a_refused_key_is_said_and_tried_again_only_after_a_while(monkeypatch: p
             heard_by_syncer.extend(each for each in endpoint.arrivals() if isinstance(each, Arrived))
             return bool(heard_by_syncer)
 
-        wait_until(arrived)
+        wait_until(arrived, "the message")
         assert len(heard_by_syncer) == 1 and friend.trouble == ""
     finally:
         for link in (stranger, friend):

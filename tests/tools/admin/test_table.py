@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from swift_diloco.tools.admin.table import ROWS_MAX, table
 
 FACTS: dict[str, Any] = {
@@ -41,3 +43,15 @@ def test_a_large_fleet_is_cut_short() -> None:
     members = [FACTS["members"][0] | {"island": i} for i in range(ROWS_MAX + 5)]
     shown = table(FACTS | {"members": members, "joining": []}).splitlines()
     assert "… and 5 more" in shown and len(shown) == 4 + ROWS_MAX + 2
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (45_600_000, "45.6 MB"), (2e9, "2 GB"), (7e15, "7e+03 TB")],
+)
+def test_sizes_have_three_digits_and_a_unit(count: float, text: str) -> None:
+    assert f"fetched {text};" in table(FACTS | {"bytes_fetched": count})
+
+
+def test_run_before_its_first_values_says_so() -> None:
+    assert table(FACTS | {"versions": []}).splitlines()[1] == "outer step 4, versions none yet"

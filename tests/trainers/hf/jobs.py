@@ -11,12 +11,19 @@ from typing import Any
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from tests.e2e.harness import SyncerProcess
+from tests.e2e.harness import FAST, SyncerProcess
+from tests.fakes.waiting import wait_until
 from tests.forkserver.forkserver import ForkServer, RunningJob
 from tests.forkserver.tiny import TinyProject
 
 LONE: Mapping[str, str] = {"RANK": "-1", "LOCAL_RANK": "-1"}
 """What tells ms-swift and accelerate that the process was not started by torchrun."""
+
+PAIR = (*FAST, "--expected-islands", "2", "--min-islands", "2", "--quorum", "2")
+"""Flags of a syncer whose two islands need each other."""
+
+START_S = 60.0
+"""Until a real island trains."""
 
 TIMEOUT_S = 100.0
 
@@ -56,6 +63,18 @@ def run_islands(server: ForkServer, syncer: SyncerProcess, jobs: Sequence[Job]) 
     for job in running:
         job.wait(TIMEOUT_S).check()
     return running
+
+
+def records(output: Path) -> list[Path]:
+    """The records of the checkpoints, in order of their steps."""
+    return sorted(output.glob("checkpoint-*/diloco_record.json"), key=lambda file: int(file.parent.name[11:]))
+
+
+def wait_for_record(output: Path, job: RunningJob) -> Path:
+    """The newest checkpoint that has its record."""
+    wait_until(lambda: job.finished or records(output), "a checkpoint with its record", within_s=START_S)
+    assert not job.finished, "the island ended before its first save"
+    return records(output)[-1].parent
 
 
 def arrays(folder: Path, step: int = 8, file: str = "model.safetensors") -> dict[str, NDArray[Any]]:

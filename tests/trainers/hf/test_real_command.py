@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from swift_diloco.launch.plugins import installed_plugins
-from tests.forkserver.forkserver import free_port
+from swift_diloco.tools.quickstart.jobs.commands import free_port
 from tests.forkserver.tiny import TinyProject
 from tests.trainers.hf.jobs import Job
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,12 @@ import pytest
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.tools.admin import cli as admin
 from swift_diloco.tools.audit.auditing import audit
+from swift_diloco.tools.quickstart.jobs.commands import free_port
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
-from tests.forkserver.forkserver import ForkServer, free_port
+from tests.fakes.waiting import wait_until
+from tests.forkserver.forkserver import ForkServer
 from tests.forkserver.tiny import TinyProject
-from tests.trainers.hf.jobs import Job, logged, run_islands, weights
-from tests.trainers.hf.test_real_islands import PAIR, wait_for_record
+from tests.trainers.hf.jobs import PAIR, START_S, Job, logged, records, run_islands, wait_for_record, weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -63,7 +62,7 @@ def test_islands_that_train_different_tensors_are_told_which(
 ) -> None:
     with SyncerProcess(tmp_path / "run", *FAST) as syncer:
         first = Job(project, tmp_path / "out0", {"max_steps": 1000}).start(swift_server, 0, syncer.address)
-        wait_until(lambda: "global values of" in first.text())
+        wait_until(lambda: "global values of" in first.text(), "it joins", within_s=START_S)
         flags = {"freeze_parameters": "model.embed_tokens", "report_to": "tensorboard"}
         second = Job(project, tmp_path / "out1", flags).start(swift_server, 1, syncer.address)
         result = second.wait()
@@ -104,10 +103,10 @@ def test_a_two_rank_island_parks_as_one_until_the_other_island_is_back(
     with SyncerProcess(tmp_path / "run", *PAIR, "--sync-every-steps", "5") as syncer:
         staying = Job(project, tmp_path / "out0", flags, ranks=2).start(swift_server, 0, syncer.address)
         killed = Job(project, tmp_path / "out1", flags).start(swift_server, 1, syncer.address)
-        checkpoint = wait_for_record(tmp_path / "out1", killed.poll)
+        checkpoint = wait_for_record(tmp_path / "out1", killed)
         killed.kill()
         killed.wait()
-        wait_until(lambda: "paused by the syncer" in staying.text())
+        wait_until(lambda: "paused by the syncer" in staying.text(), "it is parked", within_s=START_S)
         assert FINAL not in staying.text(), "it was parked before its last step"
         again = Job(project, tmp_path / "again", {**flags, "resume_from_checkpoint": checkpoint})
         restarted = again.start(swift_server, 1, syncer.address)
@@ -139,14 +138,6 @@ def test_a_job_resumed_at_its_last_step_saves_the_final_cut_and_trains_nothing(
     assert weights(tmp_path / "again") == start
 
 
-def wait_until(done: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Poll for something another process does."""
-    deadline = time.monotonic() + within_s
-    while not done():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
 def test_islands_outlive_the_syncer_which_resumes_from_its_checkpoint(
     swift_server: ForkServer, project: TinyProject, tmp_path: Path
 ) -> None:
@@ -157,7 +148,7 @@ def test_islands_outlive_the_syncer_which_resumes_from_its_checkpoint(
         assert syncer.address == address
         jobs = [Job(project, tmp_path / "out0", flags), Job(project, tmp_path / "out1", {**flags, "data_seed": 7})]
         running = [job.start(swift_server, island, address) for island, job in enumerate(jobs)]
-        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 3)
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 3, "rounds are taken", within_s=START_S)
         syncer.process.kill()
     with SyncerProcess(tmp_path / "run", *PAIR, *kept, "--resume") as syncer:
         for job in running:
@@ -178,15 +169,15 @@ def test_an_operator_has_a_parked_island_save_twice_and_stop(
     flags = {"max_steps": 5000, "save_steps": 5000, "gradient_accumulation_steps": accumulation}
     with SyncerProcess(run, *FAST) as syncer:
         job = Job(project, out, flags, ranks=2).start(swift_server, 0, syncer.address)
-        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 1)
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 1, "a round is taken", within_s=START_S)
         order("set", "min_islands=2", "--run-dir", str(run))
-        wait_until(lambda: "paused by the syncer" in job.text())
+        wait_until(lambda: "paused by the syncer" in job.text(), "it is parked")
         order("save", "--run-dir", str(run))  # met at the end of a step
-        wait_until(lambda: len(records(out)) == 1)
+        wait_until(lambda: len(records(out)) == 1, "it saves where it is parked")
         (record,) = records(out)
         first = written_at(record)
         order("save", "--run-dir", str(run))  # met at the gate before the next step
-        wait_until(lambda: written_at(record) > first)
+        wait_until(lambda: written_at(record) > first, "it saves again")
         assert records(out) == [record], "it was parked all the time"
         order("save-and-stop", "--run-dir", str(run))
         job.wait().check()
@@ -210,18 +201,13 @@ def written_at(file: Path) -> int:
         return 0
 
 
-def records(output: Path) -> list[Path]:
-    """The records of the checkpoints, in order of their steps."""
-    return sorted(output.glob("checkpoint-*/diloco_record.json"), key=lambda file: int(file.parent.name[11:]))
-
-
 def test_ctrl_c_ends_an_island_at_once_and_the_syncer_sees_it(
     swift_server: ForkServer, project: TinyProject, tmp_path: Path
 ) -> None:
     with SyncerProcess(tmp_path / "run", *FAST) as syncer:
         job = Job(project, tmp_path / "out", {"max_steps": 5000}).start(swift_server, 0, syncer.address)
-        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 1)
+        wait_until(lambda: len(syncer.events(tape_lines.Commit)) >= 1, "a round is taken", within_s=START_S)
         job.kill(number=signal.SIGINT)
         result = job.wait(30)
         assert not result.timed_out and result.returncodes != (0,)
-        wait_until(lambda: syncer.events(tape_lines.Left) != [], 10)
+        wait_until(lambda: syncer.events(tape_lines.Left), "the syncer sees it", within_s=10)

@@ -13,11 +13,9 @@ from swift_diloco.core.formats import tape_lines
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
 from tests.forkserver.forkserver import ForkServer
 from tests.forkserver.tiny import TinyProject
-from tests.trainers.hf.jobs import Job, arrays, logged, run_islands, weights
+from tests.trainers.hf.jobs import PAIR, Job, arrays, logged, run_islands, wait_for_record, weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-
-PAIR = (*FAST, "--expected-islands", "2", "--min-islands", "2", "--quorum", "2")
 
 
 def test_two_islands_end_with_equal_exports_bit_for_bit(
@@ -118,7 +116,7 @@ def test_a_killed_island_resumes_with_the_learning_rate_of_the_uninterrupted_run
     flags = {"max_steps": 400, "save_steps": 5, "save_total_limit": 2}
     with SyncerProcess(tmp_path / "run", *FAST, "--island-lease-s", "2") as syncer:
         killed = Job(project, tmp_path / "out", flags).start(swift_server, 0, syncer.address)
-        checkpoint = wait_for_record(tmp_path / "out", killed.poll)
+        checkpoint = wait_for_record(tmp_path / "out", killed)
         killed.kill()
         killed.wait()
         step = int(checkpoint.name.partition("-")[2])
@@ -138,18 +136,3 @@ def test_a_killed_island_resumes_with_the_learning_rate_of_the_uninterrupted_run
         expected = 1e-5 + (1e-3 - 1e-5) * 0.5 * (1 + math.cos(math.pi * progress))
         assert steps[0]["learning_rate"] == pytest.approx(expected, rel=1e-3)
     assert (tmp_path / "again" / f"checkpoint-{step + 4}" / "diloco_record.json").exists()
-
-
-def wait_for_record(output: Path, poll: object) -> Path:
-    """The newest checkpoint that has its record."""
-    import time
-
-    assert callable(poll)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        found = sorted(output.glob("checkpoint-*/diloco_record.json"), key=lambda file: file.stat().st_mtime_ns)
-        if found:
-            return found[-1].parent
-        assert not poll(), "the island ended before its first save"
-        time.sleep(0.02)
-    raise AssertionError("no record within 60 s")

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from swift_diloco.tools.quickstart.errors import QuickstartError
 from swift_diloco.tools.quickstart.jobs import supervisor as jobs
 from swift_diloco.tools.quickstart.jobs.supervisor import Command, ProcessFailed, Supervisor, tail
+from tests.fakes.waiting import wait_until
 
 pytestmark = pytest.mark.net
 
@@ -55,10 +55,8 @@ def alive(pid: int) -> bool:
 
 def gone(pid: int) -> bool:
     """Whether a process is gone, or is within a moment: a killed one is on its way for a little while."""
-    deadline = time.monotonic() + LIMIT_S
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return not alive(pid)
+    wait_until(lambda: not alive(pid), f"the end of process {pid}", within_s=LIMIT_S)
+    return True
 
 
 def idle() -> None:

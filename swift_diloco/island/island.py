@@ -96,7 +96,7 @@ class BoundaryNews(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Island:
-    """See the module. The constructor opens nothing; `start` joins."""
+    """One rank's part of an island. The constructor opens nothing; `start` joins."""
 
     def __init__(self, settings: IslandSettings, model: ModelPieces, group: RankGroup, job: JobFacts) -> None:
         self.settings = settings

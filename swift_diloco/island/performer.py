@@ -56,7 +56,7 @@ class Links:
 
 
 class Performer:
-    """See the module."""
+    """Performs effects on the pieces of one rank."""
 
     def __init__(self, model: ModelPieces, links: Links, about: Introduction, resumed: ResumedRank) -> None:
         self._model = model

@@ -28,7 +28,7 @@ from swift_diloco.island.remembered import AnchorRecord, Remembered
 
 
 class Holdings:
-    """See the module."""
+    """The anchors of one island, and the values that wait to be installed over them."""
 
     def __init__(self, remembered: Remembered | None = None) -> None:
         self.plan: FragmentPlan | None = None

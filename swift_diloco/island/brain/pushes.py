@@ -27,7 +27,7 @@ class Offerer:
 
 
 class Pushes:
-    """See the module."""
+    """The open pulls of one island, and the pushes that answer them."""
 
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings

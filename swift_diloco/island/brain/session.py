@@ -4,8 +4,7 @@ A pure state machine: every rank of an island runs the same `Session` on the sam
 heard, rank 0's clock, and facts the ranks agreed on), so all ranks come to the same effects at the same step boundary.
 It holds names, versions and counters, never tensors, and knows neither sockets nor the trainer.
 
-At a boundary the shell feeds, in this order (design rule "boundary order"): `StepEnded`, what
-was heard, `BoundaryReached`.
+At a boundary the shell feeds `StepEnded`, what was heard, `BoundaryReached`, in this order (rule "boundary order").
 
 Invariants (`validate`): one unsettled push per fragment; a pull is answered only from an anchor that is not spent and
 not about to be replaced; once finished, nothing is offered.
@@ -82,7 +81,7 @@ REFUSED_REDIAL_S = 15.0
 
 
 class Session:
-    """See the module."""
+    """What one rank knows of the run; the same on all ranks."""
 
     def __init__(self, profile: Profile, remembered: Remembered | None = None) -> None:
         self.profile = profile
@@ -105,10 +104,12 @@ class Session:
         self._stop: StopTraining | None = None
         self._orders: list[Command] = []
         self._heard: dict[type, Callable[[Any, float], list[Effect]]] = {
-            LayoutWanted: self._layout_wanted,
+            LayoutWanted: lambda _, now: self._dial(now, with_layout=True),
             Welcome: self._welcomed,
             Refused: self._refused,
-            Unknown: self._unknown,
+            Unknown: lambda message, now: self._lost(
+                f"the syncer does not know this island any more ({message.reason})", now
+            ),
             Joined: self._joined,
             InitWanted: self._init_wanted,
             Published: self._published,
@@ -122,7 +123,7 @@ class Session:
             Command: self._ordered,
             BudgetReached: self._budget_reached,
             FinalCut: self._final_cut,
-            Stopping: self._syncer_stopping,
+            Stopping: lambda message, now: self._lost(f"the syncer stops ({message.reason})", now),
         }
 
     # -- questions -----------------------------------------------------------------------------------------------------
@@ -242,12 +243,6 @@ class Session:
         log = [Log("warning", f"{why}; training goes on, joining again")] if was_member else []
         return [*log, *self._dial(now)]
 
-    def _unknown(self, message: Unknown, now: float) -> list[Effect]:
-        return self._lost(f"the syncer does not know this island any more ({message.reason})", now)
-
-    def _layout_wanted(self, message: LayoutWanted, now: float) -> list[Effect]:
-        return self._dial(now, with_layout=True)
-
     def _refused(self, message: Refused, now: float) -> list[Effect]:
         self.syncer_says = message.reason
         running = self.stage is not TrainingStage.WAITING_FOR_CUT
@@ -364,9 +359,6 @@ class Session:
                 effects.append(StopTraining("an operator asked for it", final=False))
         self._orders.clear()
         return effects
-
-    def _syncer_stopping(self, message: Stopping, now: float) -> list[Effect]:
-        return self._lost(f"the syncer stops ({message.reason})", now)
 
     def _reached_last_step(self) -> list[Effect]:
         if self.stage in (TrainingStage.DONE, TrainingStage.FINISHED):

@@ -50,7 +50,7 @@ class Traffic:
 
 
 class BulkLink(Dealer):
-    """See the module. One per rank that owns pieces."""
+    """The link of one rank that owns pieces."""
 
     def __init__(self, address: str, rank: int, buffers: HostBuffers, keys: CurveKeys | None = None) -> None:
         super().__init__(address, f"bulk link of rank {rank}", keys)

@@ -72,7 +72,7 @@ class _Shared:
 
 
 class Fetches:
-    """See the module. `void`, `only_exactly`, `reserve`, `release` and `take` may be called by any thread, everything
+    """What one rank fetches. `void`, `only_exactly`, `reserve`, `release` and `take` may be called by any thread, everything
     else by the link's."""
 
     def __init__(self, rank: int, send: Callable[[IslandMessage], bool], buffers: HostBuffers) -> None:

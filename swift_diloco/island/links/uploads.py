@@ -97,7 +97,7 @@ class _Feedback:
 
 
 class Outgoing:
-    """See the module. `offer` and `forget` may be called by any thread, everything else by the link's."""
+    """What one rank sends. `offer` and `forget` may be called by any thread, everything else by the link's."""
 
     def __init__(self, send: SendChunk) -> None:
         self._send = send

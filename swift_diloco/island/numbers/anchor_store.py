@@ -36,7 +36,7 @@ class Arrival:
 
 
 class AnchorStore:
-    """See the module."""
+    """The anchor values of one rank, and what is measured from them."""
 
     def __init__(self, model: ModelPieces, pieces: PieceMap, buffers: HostBuffers) -> None:
         self._model = model

@@ -56,7 +56,7 @@ class Image:
 
 @dataclass(eq=False)
 class Disk:
-    """See the module."""
+    """The disk of one simulated syncer."""
 
     world: World
     history: History

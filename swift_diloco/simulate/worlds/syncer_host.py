@@ -60,7 +60,7 @@ from syncer.events import (
 
 
 class SyncerHost:
-    """See the module."""
+    """The shell of one simulated syncer."""
 
     def __init__(self, world: World, settings: SyncerSettings, history: History, make: MakeBrain | None = None) -> None:
         self.world, self.history, self.settings = world, history, settings

@@ -157,7 +157,7 @@ class ProbedCallback(DilocoCallback):
 
 
 def main() -> None:
-    """See the module."""
+    """The callback, and what it writes down."""
     from swift.megatron import megatron_sft_main
 
     folder, *argv = sys.argv[1:]

@@ -102,7 +102,7 @@ class FlowCallback(DilocoCallback):
 
 
 def main() -> None:
-    """See the module."""
+    """The callback, and what is asked of its island."""
     from swift.megatron import megatron_sft_main
 
     folder, *argv = sys.argv[1:]

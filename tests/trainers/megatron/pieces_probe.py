@@ -183,7 +183,7 @@ def _equal_where_known(have: torch.Tensor, want: torch.Tensor) -> bool:
 
 
 def main() -> None:
-    """See the module."""
+    """Tries the pieces."""
     from swift.megatron import megatron_sft_main
 
     probe, folder, *argv = sys.argv[1:]

@@ -104,6 +104,7 @@ class Island:
         self.group = group
         self.job = job
         self.session: Session
+        self.story: Story
         self.performer: Performer
         self.layout: Layout
         self.blocked_s = 0.0
@@ -262,7 +263,7 @@ class Island:
         )
         resumed = resume(self.job.resumed_from, self.job.step, self.layout, boxes, self.group)
         self.session = Session(profile, resumed.remembered)
-        self._story = Story(f"island-{self.settings.island_id}", self.session)
+        self.story = Story(f"island-{self.settings.island_id}", self.session)
         self._links = self._open_links(address, keys, owns_pieces=bool(boxes))
         owners = sum(1 for flag in owns if flag)
         about = Introduction(self.settings.island_id, self.job.instance, self.layout, boxes, owners)
@@ -340,10 +341,10 @@ class Island:
     def _feed(self, event: events.Event) -> None:
         """One event into the session, its effects performed. What fails on this rank alone waits for the next vote."""
         try:
-            effects = self._story.handle(event, now=self._now)
+            effects = self.story.handle(event, now=self._now)
         except Exception as error:
             if self.group.rank == 0:  # all ranks run the same session on the same events: it raises on all
-                tell(self._story, self.job.folder or Path(), error)
+                tell(self.story, self.job.folder or Path(), error)
             raise
         try:
             self.performer.perform(effects)

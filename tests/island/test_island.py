@@ -15,6 +15,7 @@ from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import make_layout
 from swift_diloco.core.settings.island_settings import IslandSettings
+from swift_diloco.core.story.recorder import Story
 from swift_diloco.island import events
 from swift_diloco.island.brain.session import Session
 from swift_diloco.island.brain.stages import Profile, TrainingStage
@@ -79,6 +80,7 @@ def island_of(group: ThreadGroup, *, effects: dict[type, list[events.Effect]] | 
     model = Model(group.rank, group.size, start=0.0, target=1.0)
     island = Island(IslandSettings(), model, group, JobFacts(0, "i", lambda: "nowhere"))
     island.session = cast(Session, Script(effects or {}))
+    island.story = Story("island-0", island.session)
     boxes = tuple(sorted(model.boxes(LAYOUT)))
     about = Introduction(0, "i", LAYOUT, boxes, group.size)
     island.performer = Staged(model, Links(None, None, HostBuffers()), about, NOTHING_RESUMED)

@@ -239,11 +239,14 @@ def test_status_and_tape_are_written(tmp_path: Path) -> None:
     }
 
 
-def test_coordinator_is_woken_when_it_asked(tmp_path: Path) -> None:
+def test_coordinator_is_woken_when_it_asked_and_not_before(tmp_path: Path) -> None:
     with serving(tmp_path) as world:
-        world.script.next_wakeup = 0.0
+        world.perform()
+        assert ev.TimePassed() not in world.script.events
+        due = world.script.next_wakeup = time.monotonic() + 0.1
         world.perform()
         world.script.wait_for(ev.TimePassed)
+        assert time.monotonic() >= due
         world.script.next_wakeup = None
 
 

@@ -72,8 +72,8 @@ class _Shared:
 
 
 class Fetches:
-    """What one rank fetches. `void`, `only_exactly`, `reserve`, `release` and `take` may be called by any thread, everything
-    else by the link's."""
+    """What one rank fetches. `void`, `only_exactly`, `reserve`, `release` and `take` may be called by any thread,
+    everything else by the link's."""
 
     def __init__(self, rank: int, send: Callable[[IslandMessage], bool], buffers: HostBuffers) -> None:
         self._rank = rank

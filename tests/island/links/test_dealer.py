@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
-import zmq
 
 from swift_diloco.core.files.key_files import CurveKeys
-from swift_diloco.core.formats import frames
-from swift_diloco.core.formats.messages import Heartbeat, Joined, Leave
+from swift_diloco.core.formats.messages import Leave
 from swift_diloco.island.links import dealer as link_module
 from swift_diloco.island.links.control_link import ControlLink
 from swift_diloco.tools.keygen.cli import new_pair
@@ -22,56 +19,6 @@ from tests.fakes.waiting import wait_until
 pytestmark = pytest.mark.net
 
 WAIT_S = 10.0
-
-
-@pytest.fixture
-def router() -> Iterator[tuple[zmq.Socket[bytes], str]]:
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    socket = context.socket(zmq.ROUTER)
-    port = socket.bind_to_random_port("tcp://127.0.0.1")
-    yield socket, f"tcp://127.0.0.1:{port}"
-    socket.close(0)
-    context.term()
-
-
-def heard(socket: zmq.Socket[bytes]) -> tuple[bytes, object]:
-    assert socket.poll(int(WAIT_S * 1000)), "nothing came"
-    peer, *parts = socket.recv_multipart()
-    return peer, frames.decode_from_island(parts)[0]
-
-
-def test_heartbeats_tell_the_step_and_end_with_the_generation(router: tuple[zmq.Socket[bytes], str]) -> None:
-    socket, address = router
-    link = ControlLink(address, heartbeat_s=0.02, stall_s=0)
-    link.start()
-    try:
-        link.progressed(7)
-        link.joined("s", "g")
-        peer, message = heard(socket)
-        assert message == Heartbeat("s", "g", 7)
-        socket.send_multipart([peer, *frames.encode(Joined("s", "g"))])
-        wait_until(lambda: link.wait(0), "a message or news")
-        assert link.drain() == [bytes(frames.encode(Joined("s", "g"))[1])]
-        socket.send_multipart([peer, b"nonsense", b"x"])  # the link breaks off, and no heartbeat belongs to it any more
-        wait_until(lambda: link.drain() == [None], "the news of the lost link")
-        assert "does not begin with its magic" in link.trouble
-    finally:
-        link.close()
-
-
-def test_heartbeats_stop_when_training_stalls(router: tuple[zmq.Socket[bytes], str]) -> None:
-    socket, address = router
-    link = ControlLink(address, heartbeat_s=0.01, stall_s=0.2)
-    link.start()
-    try:
-        link.joined("s", "g")
-        heard(socket)
-        deadline = time.monotonic() + WAIT_S
-        while socket.poll(250):
-            socket.recv_multipart()
-            assert time.monotonic() < deadline, "heartbeats go on"
-    finally:
-        link.close()
 
 
 def test_a_refused_key_is_said_and_tried_again_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,7 @@ import pytest
 import zmq
 
 from swift_diloco import cli
-from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.key_files import load_pair, load_public
-from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.island.links.island_keys import decode_keys, encode_keys, island_keys
 
 
 def test_keygen_makes_pairs_for_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,21 +39,3 @@ def test_a_name_is_one_file_in_the_folder(tmp_path: Path, name: str, capsys: pyt
     assert cli.main(["keygen", str(tmp_path), name]) == 2
     assert "cannot be the name of a key" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_settings_name_keys_or_none(tmp_path: Path) -> None:
-    assert island_keys(IslandSettings()) is None
-    cli.main(["keygen", str(tmp_path), "syncer", "island-0"])
-    keys = island_keys(
-        IslandSettings(curve_key=str(tmp_path / "island-0.key"), syncer_key=str(tmp_path / "syncer.pub"))
-    )
-    assert keys is not None and keys.own == load_pair(tmp_path / "island-0.key")
-    assert keys.server == load_public(tmp_path / "syncer.pub")
-    assert decode_keys(encode_keys(keys)) == keys and decode_keys(encode_keys(None)) is None
-
-
-def test_half_a_pair_of_settings_is_refused() -> None:
-    with pytest.raises(UserError, match="--diloco_curve_key is given without --diloco_syncer_key"):
-        island_keys(IslandSettings(curve_key="x"))
-    with pytest.raises(UserError, match="--diloco_syncer_key is given without --diloco_curve_key"):
-        island_keys(IslandSettings(syncer_key="x"))

@@ -1,5 +1,19 @@
 """The errors of the project: the type says whose fault it is, and so what to do with it.
 
+    DilocoError                        whatever this project raises on purpose; exit code 1
+      UserError                        the user's: one line, exit code 2, no traceback
+        TapeError                      core.formats.tape_lines
+        CpuPlatformError               cpu.errors
+          UnsupportedOnCpuError        cpu.errors
+      PeerError                        the other side's: it is told, dropped, and stops nobody else
+        WireError                      core.formats.frames
+      DiskError                        a disk's: what was written before is used, or nothing, and that is told
+        Damaged                        core.files.checkpoint_files
+        UnusableRecord                 island.files.record_files
+      InternalError                    ours: it keeps its traceback
+      QuickstartError                  nobody's: the demonstration did not work out; tools.quickstart.errors
+        ProcessFailed                  tools.quickstart.jobs.supervisor
+
 Knows nothing of sockets, trainers or command lines. A message says what was found, what was expected, where, and
 what to do; it is one paragraph, readable without the traceback.
 """
@@ -24,6 +38,10 @@ class UserError(DilocoError):
 
 class PeerError(DilocoError):
     """The other side broke a rule or is not there. It concerns that peer alone and never stops anybody else."""
+
+
+class DiskError(DilocoError):
+    """A file is not what was written. Who reads it falls back to an older one, or goes on without, and says so."""
 
 
 class InternalError(DilocoError):

@@ -23,7 +23,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from swift_diloco.core.errors import DilocoError, UserError
+from swift_diloco.core.errors import DilocoError, DiskError, UserError
 from swift_diloco.core.files.whole_files import write_whole
 from swift_diloco.core.formats.manifest import FORMAT, FileEntry, Manifest, SavedState, Shape
 from swift_diloco.core.layout.fragments import fragment_elements
@@ -43,7 +43,7 @@ MANIFEST_BYTES_MAX = 1 << 30
 Arrays = Mapping[str, NDArray[np.float32]]
 
 
-class Damaged(DilocoError):
+class Damaged(DiskError):
     """A file of a checkpoint is not what its manifest says."""
 
 

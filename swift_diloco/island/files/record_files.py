@@ -21,7 +21,7 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from swift_diloco.core.errors import DilocoError
+from swift_diloco.core.errors import DiskError
 from swift_diloco.core.files.whole_files import replaced, write_whole
 from swift_diloco.core.formats.messages import Contract
 from swift_diloco.core.layout.boxes import Box, overlap, slices
@@ -46,7 +46,7 @@ READ_BYTES = 8 * 1024 * 1024
 """A file is checksummed in blocks of this size."""
 
 
-class UnusableRecord(DilocoError):
+class UnusableRecord(DiskError):
     """A record, or the anchors beside it, cannot be used. The text says which and why."""
 
 

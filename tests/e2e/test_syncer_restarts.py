@@ -19,7 +19,7 @@ from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.tools.audit.auditing import audit
 from swift_diloco.tools.audit.report import Fate
-from swift_diloco.trainers.embedded.process import start_or_find, stop
+from swift_diloco.trainers.embedded.process import SyncerProcess as OwnProcess
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, in_background
 from tests.fakes.island import FakeIsland, Job
 from tests.fakes.proxy import UP, Proxy
@@ -279,23 +279,24 @@ def test_an_embedded_syncer_that_died_goes_on_without_being_told(tmp_path: Path)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     settings = IslandSettings(syncer_args=" ".join((*FAST, "--bind", address, "--checkpoint-every", "1")))
+    own = OwnProcess(tmp_path, settings)
 
     def events(kind: type[tape_lines.SomeLine]) -> list[tape_lines.SomeLine]:
         return [line for _, line in read_tape(tmp_path / "tape.jsonl") if isinstance(line, kind)]
 
     try:
-        assert start_or_find(tmp_path, settings) == address
+        assert own.start_or_find() == address
         islands = Islands(Job(address, steps=60, step_s=0.05))
         wait_until(lambda: len(events(tape_lines.Checkpoint)) >= 2, "two checkpoints")
         pid = living_pid(tmp_path)
         assert pid
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: living_pid(tmp_path) is None, "the end of the syncer")
-        assert start_or_find(tmp_path, settings) == address
+        assert own.start_or_find() == address
         islands.finish()
         wait_until(lambda: living_pid(tmp_path) is None, "the end of the run")
     finally:
-        stop(tmp_path)
+        own.stop()
     assert [line.t > 0 for line in events(tape_lines.Resumed)] == [True]
     assert audit(tmp_path / "tape.jsonl").ok and read_newest(tmp_path / "checkpoint").state.final
 

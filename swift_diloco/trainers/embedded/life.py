@@ -12,13 +12,10 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 
 from swift_diloco.core.errors import DilocoError
-from swift_diloco.core.files.run_folder import living_pid
-from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.trainers.embedded import process as embedded
+from swift_diloco.trainers.embedded.process import SyncerProcess
 
 log = logging.getLogger("swift_diloco")
 
@@ -29,17 +26,16 @@ INTERRUPT_STOP_S = 5.0
 class OwnSyncer:
     """Used on rank 0 of island 0. The constructor starts nothing."""
 
-    def __init__(self, folder: Path, settings: IslandSettings) -> None:
-        self._folder = folder
-        self._settings = settings
+    def __init__(self, syncer: SyncerProcess) -> None:
+        self._syncer = syncer
         self._started_here = False
         self._reviving = threading.Lock()
         self._before: Callable[[int, FrameType | None], object] | int | None = None
 
     def address(self) -> str:
         """Where the syncer listens; starts one if the run folder has none."""
-        was_there = living_pid(self._folder) is not None
-        address = embedded.start_or_find(self._folder, self._settings)
+        was_there = self._syncer.lives()
+        address = self._syncer.start_or_find()
         self._started_here = not was_there
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGINT, self._interrupted)
@@ -55,9 +51,9 @@ class OwnSyncer:
 
     def _revive(self, address: str) -> None:
         try:
-            if living_pid(self._folder) is None:
+            if not self._syncer.lives():
                 log.warning("the syncer at %s has died; starting it again", address)
-                embedded.start_or_find(self._folder, self._settings, again_at=address)
+                self._syncer.start_or_find(again_at=address)
         except DilocoError as error:
             log.error("the syncer could not be started again: %s", error)
         finally:
@@ -66,10 +62,10 @@ class OwnSyncer:
     def island_failed_to_join(self) -> None:
         """Stop the syncer if it was started for this attempt; one that was found there has other work."""
         if self._started_here:
-            embedded.stop(self._folder, INTERRUPT_STOP_S)
+            self._syncer.stop(INTERRUPT_STOP_S)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN if self._before is None else self._before)
-        embedded.stop(self._folder, INTERRUPT_STOP_S)
+        self._syncer.stop(INTERRUPT_STOP_S)
         if callable(self._before):
             self._before(number, frame)

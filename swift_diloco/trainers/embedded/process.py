@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -69,68 +70,104 @@ FOREIGN_PREFIXES = ("TORCHELASTIC_", "TORCH_NCCL_", "NCCL_", "PET_", "YETO_DILOC
 """Variables of the trainer and of the island's own settings, by prefix."""
 
 
-_started: list[subprocess.Popen[bytes]] = []
-"""Syncers that this process started, so that one that has ended does not stay a zombie."""
+class SyncerProcess:
+    """The syncer of one run folder, whoever started it. The constructor starts nothing."""
 
+    def __init__(self, run_dir: Path, settings: IslandSettings) -> None:
+        self._run_dir = run_dir.absolute()
+        self._settings = settings
+        self._started: subprocess.Popen[bytes] | None = None
+        """The one that this process started last, so that it does not stay a zombie when it has ended."""
 
-def start_or_find(
-    run_dir: Path, settings: IslandSettings, environ: Mapping[str, str] | None = None, *, again_at: str = ""
-) -> str:
-    """The address of the run folder's syncer, which is started if none lives there. Raises `UserError`.
+    def lives(self) -> bool:
+        """Whether a syncer lives in the run folder."""
+        return living_pid(self._run_dir) is not None
 
-    `again_at`: the address of the one that lived there before; a new one must be found at the same port.
-    """
-    run_dir = run_dir.absolute()
-    run_dir.mkdir(parents=True, exist_ok=True)
-    pid = living_pid(run_dir)
-    if pid is not None:
-        address = _wait_for_address(run_dir, settings.connect_timeout_s, lambda: living_pid(run_dir) is not None)
-        log.info("found the syncer of %s at %s, process %d", run_dir, address, pid)
-        return address
-    with (run_dir / LOG_FILE).open("ab") as log_file:
-        process = subprocess.Popen(
-            [*syncer_command(run_dir, settings), *_same_port(run_dir, settings, again_at)],
-            stdin=subprocess.DEVNULL,
-            stdout=log_file,
-            stderr=log_file,
-            env=syncer_environment(os.environ if environ is None else environ),
-            start_new_session=True,
-        )
-    _started.append(process)
-    log.info("started the syncer, process %d; its log is %s", process.pid, run_dir / LOG_FILE)
-    return _wait_for_address(run_dir, settings.connect_timeout_s, lambda: process.poll() is None)
+    def start_or_find(self, again_at: str = "") -> str:
+        """The address of the run folder's syncer, which is started if none lives there. Raises `UserError`.
 
-
-def stop(run_dir: Path, within_s: float = STOP_S) -> bool:
-    """Have the run folder's syncer end, if one lives there: asked to stop, then told to end at once.
-    Whether it ended."""
-    run_dir = run_dir.absolute()
-    for _ in range(2):
+        `again_at`: the address of the one that lived there before; a new one must be found at the same port.
+        """
+        run_dir = self._run_dir
+        run_dir.mkdir(parents=True, exist_ok=True)
         pid = living_pid(run_dir)
-        if not pid:
-            return True
+        if pid is not None:
+            address = self._wait_for_address(self.lives)
+            log.info("found the syncer of %s at %s, process %d", run_dir, address, pid)
+            return address
+        process = self._start(again_at)
+        log.info("started the syncer, process %d; its log is %s", process.pid, run_dir / LOG_FILE)
+        return self._wait_for_address(lambda: process.poll() is None)
+
+    def _start(self, again_at: str) -> subprocess.Popen[bytes]:
+        words = syncer_words(self._run_dir, self._settings)
+        if self._started is not None:
+            self._started.poll()
+        with (self._run_dir / LOG_FILE).open("ab") as log_file:
+            self._started = subprocess.Popen(
+                # `-P` keeps modules that lie in the working folder out of it.
+                [sys.executable, "-P", "-m", "syncer", *words, *_same_port(words, again_at)],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                env=syncer_environment(os.environ),
+                start_new_session=True,
+            )
+        return self._started
+
+    def stop(self, within_s: float = STOP_S) -> bool:
+        """Have the syncer end, if one lives there: asked to stop, then told to end at once. Whether it ended."""
+        for _ in range(2):
+            pid = living_pid(self._run_dir)
+            if not pid or self._ended_when_told(pid, within_s):
+                self._reap(within_s)
+                return True
+        log.error("the syncer, process %s, does not end; stop it by hand", living_pid(self._run_dir))
+        return False
+
+    def _ended_when_told(self, pid: int, within_s: float) -> bool:
         log.info("telling the syncer, process %d, to stop", pid)
         try:
             os.kill(pid, signal.SIGTERM)
         except ProcessLookupError:
             return True
-        if _wait(lambda: living_pid(run_dir) is None, within_s, f"the syncer, process {pid}, to end"):
-            _started[:] = [process for process in _started if process.poll() is None]
-            return True
-    log.error("the syncer, process %s, does not end; stop it by hand", living_pid(run_dir))
-    return False
+        return _wait(lambda: not self.lives(), within_s, f"the syncer, process {pid}, to end")
+
+    def _reap(self, within_s: float) -> None:
+        """A syncer of ours that let go of its folder ends within moments."""
+        if self._started is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._started.wait(within_s)
+
+    def _wait_for_address(self, lives: Callable[[], bool]) -> str:
+        """The address, once the living syncer has written it."""
+        run_dir, timeout_s = self._run_dir, self._settings.connect_timeout_s
+        found: list[str] = []
+
+        def look() -> bool:
+            alive = lives()
+            address = living_address(run_dir)
+            if address is not None:
+                found.append(address)
+            return address is not None or not alive
+
+        _wait(look, timeout_s, f"the syncer of {run_dir} to listen")
+        if found:
+            return found[-1].replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        if not lives():
+            raise UserError(f"the syncer did not start: {_last_line(run_dir / LOG_FILE)} (log: {run_dir / LOG_FILE})")
+        raise UserError(
+            f"the syncer of {run_dir} does not listen after {timeout_s:g} s; see {run_dir / LOG_FILE}, or raise "
+            "--diloco_connect_timeout_s"
+        )
 
 
-SYNCER_WORDS = 4
-"""Words of `syncer_command` before the syncer's own: the interpreter, -P, -m and the module."""
-
-
-def syncer_command(run_dir: Path, settings: IslandSettings) -> list[str]:
-    """The whole command line. `-P` keeps modules that lie in the working folder out of it."""
+def syncer_words(run_dir: Path, settings: IslandSettings) -> list[str]:
+    """The syncer's command line."""
     preset = ["--preset", settings.preset] if settings.preset else []
     extra = shlex.split(settings.syncer_args)
-    command = [sys.executable, "-P", "-m", "syncer", *preset, *extra, "--embedded", "--run-dir", str(run_dir)]
-    return command + checkpoint_flags(run_dir, settings, extra)
+    own = ["--embedded", "--run-dir", str(run_dir), *checkpoint_flags(run_dir, settings, extra)]
+    return [*preset, *extra, *own]
 
 
 def checkpoint_flags(run_dir: Path, settings: IslandSettings, extra: Sequence[str]) -> list[str]:
@@ -158,10 +195,10 @@ def _checkpoint_path(words: Sequence[str]) -> str:
     return ""
 
 
-def _same_port(run_dir: Path, settings: IslandSettings, again_at: str) -> list[str]:
-    """The flag that keeps the port of an earlier syncer, where the user left the choice of a port to it."""
-    bind = parse_syncer_argv(syncer_command(run_dir, settings)[SYNCER_WORDS:]).bind
-    host, _, port = bind.rpartition(":")
+def _same_port(words: Sequence[str], again_at: str) -> list[str]:
+    """The flag that keeps the port of an earlier syncer, where the user left the choice of a port to it. The words are
+    read as the syncer will read them, so that a mistake in them is told before it starts."""
+    host, _, port = parse_syncer_argv(words).bind.rpartition(":")
     if not again_at or port not in ("0", "*"):
         return []
     return ["--bind", f"{host}:{again_at.rpartition(':')[2]}"]
@@ -175,28 +212,6 @@ def syncer_environment(environ: Mapping[str, str]) -> dict[str, str]:
         if name not in RANK_VARIABLES and not name.startswith(FOREIGN_PREFIXES)
     }
     return {**kept, "CUDA_VISIBLE_DEVICES": "", "YETO_DILOCO_HOOK": "off", "PYTHONUNBUFFERED": "1"}
-
-
-def _wait_for_address(run_dir: Path, timeout_s: float, lives: Callable[[], bool]) -> str:
-    """The address, once the living syncer has written it."""
-    found: list[str] = []
-
-    def look() -> bool:
-        alive = lives()
-        address = living_address(run_dir)
-        if address is not None:
-            found.append(address)
-        return address is not None or not alive
-
-    _wait(look, timeout_s, f"the syncer of {run_dir} to listen")
-    if found:
-        return found[-1].replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-    if not lives():
-        raise UserError(f"the syncer did not start: {_last_line(run_dir / LOG_FILE)} (log: {run_dir / LOG_FILE})")
-    raise UserError(
-        f"the syncer of {run_dir} does not listen after {timeout_s:g} s; see {run_dir / LOG_FILE}, or raise "
-        "--diloco_connect_timeout_s"
-    )
 
 
 def _wait(done: Callable[[], bool], timeout_s: float, what: str) -> bool:

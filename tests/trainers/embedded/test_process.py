@@ -16,11 +16,10 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.run_folder import living_address, living_pid
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.trainers.embedded.process import (
+    SyncerProcess,
     checkpoint_flags,
-    start_or_find,
-    stop,
-    syncer_command,
     syncer_environment,
+    syncer_words,
 )
 
 SETTINGS = msgspec.convert({"syncer_args": "--bind tcp://127.0.0.1:0 --min-islands 2"}, IslandSettings)
@@ -29,17 +28,24 @@ START_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.trainers.embedded.process import checkpoint_flags, start_or_find
-print(start_or_find(Path(sys.argv[1]), IslandSettings(syncer_args="--bind tcp://127.0.0.1:0")), flush=True)
+from swift_diloco.trainers.embedded.process import SyncerProcess
+syncer = SyncerProcess(Path(sys.argv[1]), IslandSettings(syncer_args="--bind tcp://127.0.0.1:0"))
+print(syncer.start_or_find(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path) -> Iterator[Path]:
-    """A run folder in which no syncer is left behind."""
-    yield tmp_path / "run"
-    assert stop(tmp_path / "run")
+def run_dir(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def syncer(run_dir: Path) -> Iterator[SyncerProcess]:
+    """The syncer of the run folder; none is left behind."""
+    syncer = SyncerProcess(run_dir, SETTINGS)
+    yield syncer
+    assert syncer.stop()
 
 
 def test_environment_of_a_rank_stays_with_the_rank() -> None:
@@ -61,8 +67,8 @@ def test_environment_of_a_rank_stays_with_the_rank() -> None:
 
 def test_command_line_has_the_preset_the_users_flags_and_the_run_folder() -> None:
     settings = IslandSettings(preset="finetune", syncer_args="--tape 'a b.jsonl'")
-    assert syncer_command(Path("/run"), settings)[1:] == [
-        *("-P", "-m", "syncer", "--preset", "finetune", "--tape", "a b.jsonl", "--embedded", "--run-dir", "/run"),
+    assert syncer_words(Path("/run"), settings) == [
+        *("--preset", "finetune", "--tape", "a b.jsonl", "--embedded", "--run-dir", "/run"),
         *("--checkpoint-path", "/run/checkpoint"),
     ]
 
@@ -82,30 +88,30 @@ def test_a_syncer_started_again_goes_on_from_the_checkpoint_of_its_run_folder(tm
 
 
 def test_stopping_where_no_syncer_lives_is_done_at_once(tmp_path: Path) -> None:
-    assert stop(tmp_path / "nowhere")
+    assert SyncerProcess(tmp_path / "nowhere", SETTINGS).stop()
 
 
 @pytest.mark.net
-def test_syncer_is_started_once_found_again_and_stopped(run_dir: Path) -> None:
-    address = start_or_find(run_dir, SETTINGS)
+def test_syncer_is_started_once_found_again_and_stopped(run_dir: Path, syncer: SyncerProcess) -> None:
+    address = syncer.start_or_find()
     pid = living_pid(run_dir)
     assert pid is not None and pid != os.getpid() and os.getsid(pid) == pid
-    assert start_or_find(run_dir, SETTINGS) == address == living_address(run_dir)
+    assert SyncerProcess(run_dir, SETTINGS).start_or_find() == address == living_address(run_dir)
     assert living_pid(run_dir) == pid
-    assert stop(run_dir)
-    assert living_pid(run_dir) is None and not (run_dir / "address.json").exists()
+    assert syncer.stop()
+    assert not syncer.lives() and not (run_dir / "address.json").exists()
     assert "told to stop" in (run_dir / "syncer.log").read_text()
 
 
 @pytest.mark.net
-def test_syncer_outlives_a_crash_of_its_island_and_ignores_the_terminal(run_dir: Path) -> None:
+def test_syncer_outlives_a_crash_of_its_island_and_ignores_the_terminal(run_dir: Path, syncer: SyncerProcess) -> None:
     crashed = subprocess.run([sys.executable, "-c", START_AND_DIE, str(run_dir)], capture_output=True, text=True)
     assert crashed.returncode == -signal.SIGKILL
     pid = living_pid(run_dir)
     assert pid is not None
     os.kill(pid, signal.SIGINT)
     os.kill(pid, signal.SIGHUP)
-    assert start_or_find(run_dir, SETTINGS) == crashed.stdout.strip()
+    assert syncer.start_or_find() == crashed.stdout.strip()
     assert living_pid(run_dir) == pid
 
 
@@ -113,24 +119,22 @@ def test_syncer_outlives_a_crash_of_its_island_and_ignores_the_terminal(run_dir:
 def test_mistake_in_the_syncers_flags_is_told_with_its_own_line(run_dir: Path) -> None:
     settings = IslandSettings(syncer_args="--min-island 2")
     with pytest.raises(UserError, match="the nearest valid name is --min-islands"):
-        start_or_find(run_dir, settings)
+        SyncerProcess(run_dir, settings).start_or_find()
 
 
 @pytest.mark.net
-def test_port_in_use_is_one_line_for_the_user(run_dir: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    address = start_or_find(other, SETTINGS)
-    try:
-        with pytest.raises(UserError, match=f"{address} is in use by another process"):
-            start_or_find(run_dir, IslandSettings(syncer_args=f"--bind {address}"))
-    finally:
-        assert stop(other)
+def test_port_in_use_is_one_line_for_the_user(syncer: SyncerProcess, tmp_path: Path) -> None:
+    address = syncer.start_or_find()
+    late = SyncerProcess(tmp_path / "other", IslandSettings(syncer_args=f"--bind {address}"))
+    with pytest.raises(UserError, match=f"{address} is in use by another process"):
+        late.start_or_find()
+    assert late.stop()
 
 
 @pytest.mark.net
 def test_module_called_syncer_in_the_working_folder_is_not_taken(
-    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_dir: Path, syncer: SyncerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "syncer.py").write_text("raise SystemExit('the wrong syncer')\n")
     monkeypatch.chdir(tmp_path)
-    assert start_or_find(run_dir, SETTINGS) == living_address(run_dir)
+    assert syncer.start_or_find() == living_address(run_dir)

@@ -35,7 +35,7 @@ from swift_diloco.core.files.checkpoint_files import (
     tensor_blocks,
     write_file,
 )
-from swift_diloco.core.files.whole_files import TEMPORARY
+from swift_diloco.core.files.whole_files import TEMPORARY, sync_folder, write_whole
 from swift_diloco.core.formats.frames import WIRE_VERSION
 from swift_diloco.core.formats.manifest import FORMAT, CarriedPush, FileEntry, Manifest, SavedState, Shape
 from swift_diloco.core.formats.messages import ValueName
@@ -112,7 +112,7 @@ class Store:
             for path in self.folder.glob("manifest-*.json"):
                 self._meet(path, manifest)
             content = (self.folder / manifest_file(manifest.number)).read_bytes()
-            write_file(self.folder, MANIFEST, [content])
+            write_whole(self.folder / MANIFEST, [content])
         except (OSError, ValueError) as error:
             raise UserError(f"cannot continue the checkpoint in {self.folder}: {error}") from error
         self._kept.sort(key=lambda each: each.number)
@@ -161,11 +161,12 @@ class Store:
     def write_manifest(self, state: SavedState, layout: FileEntry, files: Sequence[Sequence[FileEntry]]) -> Manifest:
         """The manifest, after everything it refers to is on the disk."""
         fragments, carried = files
+        sync_folder(self.folder)
         number = self._number + 1
         manifest = Manifest(FORMAT, WIRE_VERSION, number, state, layout, tuple(fragments), tuple(carried))
         content = sealed(msgspec.json.encode(manifest))
         write_file(self.folder, manifest_file(number), [content])
-        write_file(self.folder, MANIFEST, [content])
+        write_whole(self.folder / MANIFEST, [content])
         self._number = number
         self._kept.append(manifest)
         return manifest

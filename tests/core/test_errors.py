@@ -12,7 +12,11 @@ from swift_diloco.core import errors
 
 ROOT = Path(errors.__file__).resolve().parents[2]
 HERE = "core.errors"
-OUTSIDE = {"Refusal": "never leaves the module that raises it", "Violation": "what a simulated world found"}
+OUTSIDE = {
+    "Refusal": "never leaves the module that raises it",
+    "Violation": "what a simulated world found",
+    "Diverged": "what a replayed story found",
+}
 
 Kind = tuple[str, str, str]
 """Name, parent, and module in `swift_diloco` or `syncer`."""

@@ -24,7 +24,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from swift_diloco.core.errors import DilocoError, DiskError, UserError
-from swift_diloco.core.files.whole_files import write_whole
+from swift_diloco.core.files.whole_files import Lasting, write_whole
 from swift_diloco.core.formats.manifest import FORMAT, FileEntry, Manifest, SavedState, Shape
 from swift_diloco.core.layout.fragments import fragment_elements
 from swift_diloco.core.layout.tensors import check_layout
@@ -80,7 +80,7 @@ def manifest_file(number: int) -> str:
 
 
 def write_file(folder: Path, name: str, blocks: Iterable[bytes | memoryview]) -> FileEntry:
-    """Write a file whole. `OSError` leaves nothing behind."""
+    """Write a file whole, but for its name, which waits for `sync_folder`. `OSError` leaves nothing behind."""
     hasher, size = xxhash.xxh3_128(), 0
 
     def hashed() -> Iterator[bytes | memoryview]:
@@ -90,7 +90,7 @@ def write_file(folder: Path, name: str, blocks: Iterable[bytes | memoryview]) ->
             size += len(block)
             yield block
 
-    write_whole(folder / name, hashed())
+    write_whole(folder / name, hashed(), Lasting.BYTES)
     return FileEntry(name, size, hasher.hexdigest())
 
 

@@ -17,7 +17,7 @@ from types import TracebackType
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.key_files import write_secret_file
-from swift_diloco.core.files.whole_files import write_whole
+from swift_diloco.core.files.whole_files import Lasting, write_whole
 
 ADDRESS_FILE = "address.json"
 STATUS_FILE = "status.json"
@@ -33,7 +33,7 @@ ADMIN_FILE = "admin.token"
 
 def write_json(path: Path, fields: Mapping[str, object]) -> None:
     """Replace `path` by one JSON object. What it says is about a living process, so it need not outlive a power cut."""
-    write_whole(path, [json.dumps(fields, indent=1, ensure_ascii=False).encode(), b"\n"], durable=False)
+    write_whole(path, [json.dumps(fields, indent=1, ensure_ascii=False).encode(), b"\n"], Lasting.NOTHING)
 
 
 def living_pid(folder: Path) -> int | None:

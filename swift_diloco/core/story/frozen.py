@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from swift_diloco.core.errors import DilocoError
+from swift_diloco.core.errors import UserError
 from swift_diloco.core.story.copies import is_ours, slots_of
 
 Json = Any
@@ -49,7 +49,7 @@ SELF = frozenset({int, str, bool, type(None)})
 _ABSENT = object()
 
 
-class StoryError(DilocoError):
+class StoryError(UserError):
     """A dump that cannot be read or replayed."""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from swift_diloco.core.files.whole_files import TEMPORARY, replaced, write_whole
+from swift_diloco.core.files.whole_files import TEMPORARY, Lasting, replaced, write_whole
 
 BLOCKS: list[bytes | memoryview] = [b"new ", memoryview(b"content")]
 
@@ -66,9 +66,14 @@ def test_bytes_are_on_the_disk_before_the_name_is_and_then_the_name_is(
     assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"new content", [path])
 
 
-def test_a_file_that_need_not_last_waits_for_no_disk(tmp_path: Path, performed: list[str]) -> None:
-    write_whole(tmp_path / "file", BLOCKS, durable=False)
-    assert performed == ["rename to file"]
+@pytest.mark.parametrize(
+    ("lasting", "waits"), [(Lasting.BYTES, ["fsync file", "rename to file"]), (Lasting.NOTHING, ["rename to file"])]
+)
+def test_a_file_that_need_not_last_waits_for_less(
+    tmp_path: Path, performed: list[str], lasting: Lasting, waits: list[str]
+) -> None:
+    write_whole(tmp_path / "file", BLOCKS, lasting)
+    assert performed == waits
     assert (tmp_path / "file").read_bytes() == b"new content"
 
 

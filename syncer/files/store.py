@@ -1,9 +1,7 @@
 """Writes checkpoints: only what is new, each file whole, the manifest last; and takes away what no kept one needs.
 
-A `Store` is one folder, a `Job` one checkpoint, and the `Writer` a thread that writes one job at a time and
-reports each step; an exception that is no disk's is reported as it is. The values it writes are immutable buffers,
-so nothing is copied and nobody waits for it: whoever wants to replace a fragment has it written first (`hasten`)
-and hears `FragmentWritten`.
+A `Store` is one folder. The values it writes are immutable buffers, so nothing is copied and nobody waits for it; when
+they are written is the `Writer`'s business.
 
 Knows no rounds and no islands. Invariants: see `checkpoint_files`; a file is removed only when a newer manifest, on the
 disk, does without it.
@@ -110,7 +108,7 @@ class Store:
         """Go on from a checkpoint that was read: its files need not be written again, newer manifests are void."""
         try:
             for path in self.folder.glob("manifest-*.json"):
-                self._meet(path, manifest)
+                self._keep_or_void(path, manifest)
             content = (self.folder / manifest_file(manifest.number)).read_bytes()
             write_whole(self.folder / MANIFEST, [content])
         except (OSError, ValueError) as error:
@@ -119,7 +117,7 @@ class Store:
         entries = (manifest.layout, *manifest.fragments, *manifest.carried)
         self._known = {entry.name: entry for entry in entries}
 
-    def _meet(self, path: Path, present: Manifest) -> None:
+    def _keep_or_void(self, path: Path, present: Manifest) -> None:
         """One manifest of the folder: kept if it is not newer than the present one, else put aside."""
         number = int(path.stem.partition("-")[2])
         self._number = max(self._number, number)

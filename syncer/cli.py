@@ -81,7 +81,7 @@ def serve(settings: SyncerSettings) -> int:
                 state = GlobalState(outer, settings.merge == "avg", threads, encoding, heloco=heloco)
                 store = open_store(settings)
                 status = StatusFile(run_dir / STATUS_FILE)
-                files = Files(tape, status, {"address": address, "pid": os.getpid()}, store)
+                files = Files(tape, status, address, store)
                 brain = Coordinator(settings, session=session, tokens=Draws(new_token))
                 admin_token = secrets.token_hex(ADMIN_TOKEN_BYTES)
                 rules = rules_of(settings, session, Gate(admin_token, guarded=ring is not None))

@@ -9,24 +9,27 @@ the coordinator hears of a connection's end after everything that came over it.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
+import os
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar, assert_never
 
+import msgspec
+
 from swift_diloco.core.files.checkpoint_files import Intact
-from swift_diloco.core.formats import frames
+from swift_diloco.core.formats import frames, status
 from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.frames import WireError
 from swift_diloco.core.formats.messages import Chunk, Fetch, Fetched, Published, Unknown, ValueName, Welcome
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
+from swift_diloco.core.formats.status import RunStatus, Status
 from swift_diloco.core.story.dump import told_living
 from swift_diloco.core.story.recorder import Handles, Story
 from syncer import events as ev
@@ -65,12 +68,8 @@ class Brain(Handles, Protocol):
         """When it wants `TimePassed`, on the clock of `now`; None: never."""
         ...
 
-    def waiting_for(self) -> str:
-        """In words, for whom or what it waits."""
-        ...
-
-    def status(self) -> Mapping[str, object]:
-        """Facts for `status.json`."""
+    def status(self) -> RunStatus:
+        """What `status.json` tells of the run."""
         ...
 
 
@@ -80,8 +79,8 @@ class Files:
 
     tape: Tape
     status: StatusFile
-    facts: Mapping[str, object]
-    """Constant fields of the status: address, pid."""
+    address: str
+    """Where the syncer listens, for the status."""
     store: Store | None = None
     """Where checkpoints go, if any are wanted."""
 
@@ -233,7 +232,7 @@ class Server:
             self._complaints.refuse_order(peer, request, refusal, now)
         elif request.command in (AdminCommand.STATUS, AdminCommand.STORY):
             wants_story = request.command is AdminCommand.STORY
-            text = told_living(self.story) if wants_story else json.dumps(self._status(), separators=(",", ":"))
+            text = told_living(self.story) if wants_story else status.encode(self._status()).decode()
             self._endpoint.send(peer, AdminReply(self._session, request.nonce, True, "", text))
         else:
             self._events.append(ev.Received(peer, request))
@@ -387,14 +386,14 @@ class Server:
     def _write_status(self, now: float) -> None:
         self._files.status.write(self._status(), now)
 
-    def _status(self) -> dict[str, object]:
-        return {
-            "time": round(time.time(), 3),
-            **self._brain.status(),
-            "waiting_for": self._brain.waiting_for(),
-            "bytes_pushed": self._uploads.payload_bytes,
-            "bytes_fetched": self._fetches.payload_bytes,
-            "bad_messages": self._complaints.bad,
-            "stale_messages": self._complaints.stale,
-            **self._files.facts,
-        }
+    def _status(self) -> Status:
+        return Status(
+            **msgspec.structs.asdict(self._brain.status()),
+            time=round(time.time(), 3),
+            bytes_pushed=self._uploads.payload_bytes,
+            bytes_fetched=self._fetches.payload_bytes,
+            bad_messages=self._complaints.bad,
+            stale_messages=self._complaints.stale,
+            address=self._files.address,
+            pid=os.getpid(),
+        )

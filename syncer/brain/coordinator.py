@@ -29,6 +29,7 @@ from swift_diloco.core.formats.messages import (
     Saved,
 )
 from swift_diloco.core.formats.operator_messages import AdminRequest
+from swift_diloco.core.formats.status import RunStatus
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
@@ -105,7 +106,7 @@ class Coordinator:
         """For whom or what the run waits, in words."""
         return waiting_for(self._state)
 
-    def status(self) -> dict[str, object]:
+    def status(self) -> RunStatus:
         """The whole state as plain data."""
         return status_of(self._state)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from swift_diloco.core.formats.status import CheckpointStatus, LateStatus, MemberStatus, OpenRound, RunStatus
 from syncer.brain.memory.phase import PROVIDER, Phase
 from syncer.brain.memory.round import Round, Stage
 from syncer.brain.memory.state import State
@@ -62,48 +63,40 @@ def islands(ids: Iterable[int]) -> str:
     return f"island{'s' if len(some) > 1 else ''} {', '.join(str(i) for i in sorted(some))}" if some else "nobody"
 
 
-def status_of(state: State) -> dict[str, object]:
+def status_of(state: State) -> RunStatus:
     """The whole state as plain data for `status.json`."""
+    return RunStatus(
+        phase=state.phase.value,
+        run=state.run,
+        t=state.committed,
+        versions=() if state.values is None else tuple(name.version for name in state.values.present),
+        open=tuple(
+            OpenRound(r.t, r.fragment, r.attempt, r.stage.value, r.complete, state.quorum(r.present))
+            for r in state.rounds.values()
+        ),
+        members=_members(state),
+        late=tuple(
+            LateStatus(late.answer.island, late.fragment, late.t, late.answer.complete)
+            for late in (*state.carried.values(), *state.late.values())
+        ),
+        checkpoint=CheckpointStatus(state.saved_step, state.saving, state.save_fault),
+        joining=tuple(sorted(m.island for m in state.roster.generations.values() if not m.joined)),
+        waiting_for=waiting_for(state),
+    )
+
+
+def _members(state: State) -> tuple[MemberStatus, ...]:
     gathered = state.rounds.get(state.committed + 1)
     pending = gathered.pending if gathered is not None and gathered.stage is Stage.GATHERING else {}
-    return {
-        "phase": state.phase.value,
-        "run": state.run,
-        "t": state.committed,
-        "versions": [] if state.values is None else [name.version for name in state.values.present],
-        "open": [
-            {
-                "t": r.t,
-                "fragment": r.fragment,
-                "attempt": r.attempt,
-                "stage": r.stage.value,
-                "complete": r.complete,
-                "needed": state.quorum(r.present),
-            }
-            for r in state.rounds.values()
-        ],
-        "members": [
-            {
-                "island": member.island,
-                "host": member.host,
-                "step": member.clock.step,
-                "step_s": member.clock.seconds,
-                "waiting": member.island in pending,
-                "done": member.done,
-                "linked": member.linked,
-            }
-            for member in state.roster.ordered()
-        ],
-        "late": [
-            {
-                "island": late.answer.island,
-                "fragment": late.fragment,
-                "missed": late.t,
-                "complete": late.answer.complete,
-            }
-            for late in (*state.carried.values(), *state.late.values())
-        ],
-        "checkpoint": {"t": state.saved_step, "writing": state.saving, "fault": state.save_fault},
-        "joining": sorted(m.island for m in state.roster.generations.values() if not m.joined),
-        "waiting_for": waiting_for(state),
-    }
+    return tuple(
+        MemberStatus(
+            island=member.island,
+            host=member.host,
+            step=member.clock.step,
+            step_s=member.clock.seconds,
+            waiting=member.island in pending,
+            done=member.done,
+            linked=member.linked,
+        )
+        for member in state.roster.ordered()
+    )

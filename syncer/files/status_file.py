@@ -4,10 +4,12 @@ second. A disk that is full leaves the old one and is told once."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 
-from swift_diloco.core.files.run_folder import write_json
+import msgspec
+
+from swift_diloco.core.files.whole_files import Lasting, write_whole
+from swift_diloco.core.formats.status import Status, encode
 
 log = logging.getLogger("syncer")
 
@@ -27,11 +29,11 @@ class StatusFile:
         """Whether enough time has passed since the last write."""
         return now >= self._due
 
-    def write(self, fields: Mapping[str, object], now: float) -> None:
+    def write(self, status: Status, now: float) -> None:
         """Write the status, whatever the time since the last write."""
         self._due = now + STATUS_INTERVAL_S
         try:
-            write_json(self.path, fields)
+            write_whole(self.path, [msgspec.json.format(encode(status), indent=1), b"\n"], Lasting.NOTHING)
             fault = ""
         except OSError as error:
             fault = f"{error.strerror}: {self.path}"

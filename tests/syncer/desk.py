@@ -269,7 +269,7 @@ def finished(islands: int = 2, **settings: Any) -> Desk:
     for t in (1, 2, 3, 4):
         for island in range(islands):
             desk.empty(island, t)
-    assert desk.brain.status()["phase"] == "final"
+    assert desk.brain.status().phase == "final"
     return desk
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from swift_diloco.core.formats.messages import (
     Welcome,
     Window,
 )
+from swift_diloco.core.formats.status import CheckpointStatus, RunStatus
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.fragments import FragmentPlan, plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
@@ -104,11 +105,19 @@ class Script:
         answer = self.on.get(type(event))
         return answer(event) if answer is not None else []
 
-    def waiting_for(self) -> str:
-        return "the test"
-
-    def status(self) -> Mapping[str, object]:
-        return {"phase": "testing", "t": 3}
+    def status(self) -> RunStatus:
+        return RunStatus(
+            phase="testing",
+            run="run",
+            t=3,
+            versions=(),
+            open=(),
+            members=(),
+            late=(),
+            checkpoint=CheckpointStatus(None, "", ""),
+            joining=(),
+            waiting_for="the test",
+        )
 
     def push(self, effects: list[Effect]) -> None:
         with self._heard:
@@ -189,7 +198,7 @@ class World:
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
         self._tape = Tape(folder / "tape.jsonl")
-        files = Files(self._tape, StatusFile(folder / "status.json"), {"address": self.address, "pid": 1})
+        files = Files(self._tape, StatusFile(folder / "status.json"), self.address)
         self.server = Server(self.script, rules, self.state, self.endpoint, files)
         self._thread = threading.Thread(target=self._serve)
 

@@ -124,7 +124,7 @@ class Scene:
         settings = SyncerSettings(min_islands=1, sync_every_steps=1, reconnect_grace_s=0.0, fragments=2)
         self.brain = Coordinator(settings, session="s", tokens=lambda: f"token-{next(numbers)}")
         self.state = GlobalState(OuterSettings(1.0, 0.9, True), average_only=False)
-        files = Files(tape, StatusFile(folder / "status.json"), {})
+        files = Files(tape, StatusFile(folder / "status.json"), "tcp://here")
         self.server = Server(self.brain, ServerRules("s"), self.state, self.wire, files)
         self.served = self.answered = 0
 

@@ -1,11 +1,13 @@
-"""Reading files that another process is still writing: JSON lines, and a JSON file that is replaced as a whole.
+"""Reading files that another process is still writing: JSON lines, and the status, which is replaced as a whole.
 
-It knows no field names. Invariant: a line is given out once, and only when its end is there.
+Invariant: a line is given out once, and only when its end is there.
 """
 
 import json
 from pathlib import Path
 from typing import Any
+
+from swift_diloco.core.formats.status import Status, decode
 
 READ_BYTES_MAX = 64 * 2**20
 """What one look at a file may read: far above what a run of minutes writes."""
@@ -34,10 +36,9 @@ class JsonLines:
         return [row for row in rows if isinstance(row, dict)]
 
 
-def read_status(path: Path) -> Row:
-    """A status file that its owner replaces atomically; {} while there is none."""
+def read_status(path: Path) -> Status | None:
+    """A status file that its owner replaces atomically; None while there is none. Raises `StatusError`."""
     try:
-        status = json.loads(path.read_bytes())
+        return decode(path.read_bytes())
     except FileNotFoundError:
-        return {}
-    return status if isinstance(status, dict) else {}
+        return None

@@ -8,7 +8,6 @@ Knows the wire and how to print; it decides nothing.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
+from swift_diloco.core.formats.status import decode
 from swift_diloco.core.settings.schema import nearest
 from swift_diloco.core.story.dump import lines, parsed
 from swift_diloco.tools.admin.ask import ask, target_of
@@ -74,7 +74,7 @@ def tell(request: AdminRequest, reply: AdminReply, *, as_json: bool) -> int:
     elif request.command is AdminCommand.STORY:
         print("\n".join(lines(parsed(reply.status))))
     else:
-        print(table(json.loads(reply.status)))
+        print(table(decode(reply.status)))
     return 0
 
 

@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from swift_diloco.core.formats.status import MemberStatus, Status
 
 ROWS_MAX = 64
 """Most members shown in the table."""
 
 
-def table(facts: Mapping[str, Any]) -> str:
+def table(facts: Status) -> str:
     """The status for people."""
     lines = [
-        f"{facts['phase']}: waiting for {facts['waiting_for']}",
-        f"outer step {facts['t']}, versions {' '.join(map(str, facts['versions'])) or 'none yet'}",
+        f"{facts.phase}: waiting for {facts.waiting_for}",
+        f"outer step {facts.t}, versions {' '.join(map(str, facts.versions)) or 'none yet'}",
     ]
-    for each in facts["open"]:
+    for each in facts.open:
         lines.append(
-            f"  round {each['t']} (fragment {each['fragment']}, attempt {each['attempt']}): {each['stage']}, "
-            f"{each['complete']} of {each['needed']} answers"
+            f"  round {each.t} (fragment {each.fragment}, attempt {each.attempt}): {each.stage}, "
+            f"{each.complete} of {each.needed} answers"
         )
     rows = [("island", "host", "step", "s/step", "")]
-    rows += [_row(member) for member in facts["members"][:ROWS_MAX]]
+    rows += [_row(member) for member in facts.members[:ROWS_MAX]]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines += ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    if len(facts["members"]) > ROWS_MAX:
-        lines.append(f"… and {len(facts['members']) - ROWS_MAX} more")
-    if facts["joining"]:
-        lines.append(f"joining: {' '.join(map(str, facts['joining']))}")
+    if len(facts.members) > ROWS_MAX:
+        lines.append(f"… and {len(facts.members) - ROWS_MAX} more")
+    if facts.joining:
+        lines.append(f"joining: {' '.join(map(str, facts.joining))}")
     lines.append(
-        f"pushed {_size(facts['bytes_pushed'])}, fetched {_size(facts['bytes_fetched'])}; "
-        f"{facts['bad_messages']} bad and {facts['stale_messages']} stale messages"
+        f"pushed {_size(facts.bytes_pushed)}, fetched {_size(facts.bytes_fetched)}; "
+        f"{facts.bad_messages} bad and {facts.stale_messages} stale messages"
     )
     return "\n".join(lines)
 
 
-def _row(member: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    seconds = member["step_s"]
+def _row(member: MemberStatus) -> tuple[str, str, str, str, str]:
+    seconds = member.step_s
     notes = [
         word
         for word, holds in (
-            ("done", member["done"]),
-            ("owes an answer", member["waiting"]),
-            ("link down", not member["linked"]),
+            ("done", member.done),
+            ("owes an answer", member.waiting),
+            ("link down", not member.linked),
         )
         if holds
     ]
     pace = "?" if seconds is None else f"{seconds:.2f}"
-    return str(member["island"]), str(member["host"]), str(member["step"]), pace, ", ".join(notes)
+    return str(member.island), member.host, str(member.step), pace, ", ".join(notes)
 
 
 def _size(count: int) -> str:

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from swift_diloco.core.files.json_lines import JsonLines, read_status
+from swift_diloco.core.formats.status import StatusError, decode
+from tests.core.formats.test_status import GOLDEN
 
 
 def test_a_line_is_given_out_once_and_only_when_it_is_complete(tmp_path: Path) -> None:
@@ -17,8 +21,11 @@ def test_a_line_is_given_out_once_and_only_when_it_is_complete(tmp_path: Path) -
     assert lines.new() == [{"a": 3}]
 
 
-def test_a_status_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+def test_a_status_that_is_not_there_yet_is_none(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
-    assert read_status(path) == {}
+    assert read_status(path) is None
+    path.write_bytes(GOLDEN)
+    assert read_status(path) == decode(GOLDEN)
     path.write_text('{"t": 3}')
-    assert read_status(path) == {"t": 3}
+    with pytest.raises(StatusError, match="missing required field"):
+        read_status(path)

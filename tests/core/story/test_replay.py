@@ -83,7 +83,7 @@ def test_every_brain_of_a_world_replays_from_the_middle_to_where_it_is(run: Run)
         assert len(dump.events) == len(story.moments()) >= MOMENTS and replay(dump) is None
         assert sum(told.effects is not None for told in dump.events) >= MOMENTS
         assert '"foreign"' not in json.dumps(dump.state), "a brain holds a function or an object of others"
-    assert run.syncer.story.state.status()["t"] > 0, "the story begins with the run"
+    assert run.syncer.story.state.status().t > 0, "the story begins with the run"
 
 
 def test_a_dump_holds_no_secret(run: Run) -> None:

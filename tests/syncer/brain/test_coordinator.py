@@ -103,9 +103,9 @@ def test_a_run_ends_with_one_round_per_fragment_the_final_cut_and_exit() -> None
         desk.push(1, t)
         desk.merged(t)
     desk.done(0)
-    assert desk.brain.status()["phase"] == "training"
+    assert desk.brain.status().phase == "training"
     desk.done(1)
-    assert desk.brain.status()["phase"] == "finishing"
+    assert desk.brain.status().phase == "finishing"
     assert desk.pulled(0) == [(1, 1), (2, 1), (3, 1), (4, 1)]
     for t in (3, 4):
         desk.push(0, t)

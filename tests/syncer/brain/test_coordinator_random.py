@@ -155,8 +155,8 @@ class Storm:
 
     def offer(self, island: int) -> PushOffer:
         """An offer for a round that is open, or nearly so."""
-        opened: Any = self.desk.brain.status()["open"]
-        target = self.random.choice([*opened, {"t": 1, "attempt": 1, "fragment": 0}])
+        opened = [(each.t, each.attempt, each.fragment) for each in self.desk.brain.status().open]
+        t, attempt, fragment = self.random.choice([*opened, (1, 1, 0)])
         self.pushes += 1
         generation = self.desk.generation[island]
         steps = self.random.choice([0, 2, 2, 2])
@@ -164,17 +164,17 @@ class Storm:
             session=SESSION,
             generation=generation,
             push=f"{generation}.{self.pushes}",
-            t=target["t"],
-            attempt=target["attempt"],
-            anchor=self.desk.value(target["fragment"]),
+            t=t,
+            attempt=attempt,
+            anchor=self.desk.value(fragment),
             steps=steps,
             tokens=10 * steps,
             capture_step=self.random.randrange(1000),
         )
         wrong: list[dict[str, Any]] = [
-            {"t": target["t"] + 1},
-            {"attempt": target["attempt"] + 1},
-            {"anchor": ValueName(target["fragment"], 3, "?")},
+            {"t": t + 1},
+            {"attempt": attempt + 1},
+            {"anchor": ValueName(fragment, 3, "?")},
             {"steps": -1},
             {"push": "nobody's"},
         ]

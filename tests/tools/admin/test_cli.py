@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from swift_diloco.cli import main
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
+from swift_diloco.core.formats.status import decode, encode
 from swift_diloco.tools.admin import cli
 from swift_diloco.tools.admin.ask import Target
 from swift_diloco.tools.admin.table import table
@@ -25,7 +24,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[AdminRequest]:
     def ask(target: Target, request: AdminRequest) -> AdminReply:
         assert target == Target(ADDRESS)
         requests.append(request)
-        status = json.dumps(FACTS) if request.command is AdminCommand.STATUS else ""
+        status = encode(FACTS).decode() if request.command is AdminCommand.STATUS else ""
         return AdminReply("session", request.nonce, True, "it is done", status)
 
     monkeypatch.setattr(cli, "ask", ask)
@@ -59,7 +58,7 @@ def test_status_is_a_table_or_what_the_syncer_said(
     assert main(["status", "--syncer", ADDRESS]) == 0
     assert capsys.readouterr().out == table(FACTS) + "\n"
     assert main(["status", "--syncer", ADDRESS, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == FACTS
+    assert decode(capsys.readouterr().out) == FACTS
     assert [request.command for request in asked] == [AdminCommand.STATUS] * 2
 
 

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from msgspec.structs import replace
 
+from swift_diloco.core.formats.status import decode
 from swift_diloco.tools.admin.table import ROWS_MAX, table
+from tests.core.formats.test_status import GOLDEN
 
-FACTS: dict[str, Any] = {
-    "phase": "training",
-    "waiting_for": "island 1 to answer outer step 5 (fragment 0)",
-    "t": 4,
-    "versions": [4, 3],
-    "open": [{"t": 5, "fragment": 0, "attempt": 1, "stage": "gathering", "complete": 1, "needed": 2}],
-    "members": [
-        {"island": 0, "host": "a", "step": 40, "step_s": 1.5, "waiting": False, "done": True, "linked": True},
-        {"island": 1, "host": "longer", "step": 38, "step_s": None, "waiting": True, "done": False, "linked": False},
-    ],
-    "joining": [7],
-    "bytes_pushed": 1_234_567,
-    "bytes_fetched": 12,
-    "bad_messages": 0,
-    "stale_messages": 3,
-}
+FACTS = decode(GOLDEN)
 
 
 def test_the_table_says_who_waits_for_whom() -> None:
@@ -40,18 +26,25 @@ def test_the_table_says_who_waits_for_whom() -> None:
 
 
 def test_a_large_fleet_is_cut_short() -> None:
-    members = [FACTS["members"][0] | {"island": i} for i in range(ROWS_MAX + 5)]
-    shown = table(FACTS | {"members": members, "joining": []}).splitlines()
+    members = tuple(replace(FACTS.members[0], island=i) for i in range(ROWS_MAX + 5))
+    shown = table(replace(FACTS, members=members, joining=())).splitlines()
     assert "… and 5 more" in shown and len(shown) == 4 + ROWS_MAX + 2
 
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (45_600_000, "45.6 MB"), (2e9, "2 GB"), (7e15, "7e+03 TB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (45_600_000, "45.6 MB"),
+        (2 * 10**9, "2 GB"),
+        (7 * 10**15, "7e+03 TB"),
+    ],
 )
-def test_sizes_have_three_digits_and_a_unit(count: float, text: str) -> None:
-    assert f"fetched {text};" in table(FACTS | {"bytes_fetched": count})
+def test_sizes_have_three_digits_and_a_unit(count: int, text: str) -> None:
+    assert f"fetched {text};" in table(replace(FACTS, bytes_fetched=count))
 
 
 def test_run_before_its_first_values_says_so() -> None:
-    assert table(FACTS | {"versions": []}).splitlines()[1] == "outer step 4, versions none yet"
+    assert table(replace(FACTS, versions=())).splitlines()[1] == "outer step 4, versions none yet"

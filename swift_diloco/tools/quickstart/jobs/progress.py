@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from swift_diloco.charts.svg import binary_bytes
-from swift_diloco.core.files.json_lines import JsonLines, Row, read_status
+from swift_diloco.core.files.json_lines import JsonLines, read_status
+from swift_diloco.core.formats.status import Status
 from swift_diloco.tools.quickstart.folder import RunFolder
 from swift_diloco.tools.quickstart.result.losses import LOG_NAME, Point, parse_points
 
@@ -42,43 +43,17 @@ class JobView:
 
 
 @dataclass(frozen=True)
-class SyncerView:
-    """The syncer as it describes itself."""
-
-    phase: str
-    t: int
-    versions: tuple[int, ...]
-    waiting_for: str
-    pushed_bytes: int
-    fetched_bytes: int
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """Everything that is shown at one moment."""
 
     elapsed_s: float
     jobs: tuple[JobView, ...]
-    syncer: SyncerView | None
+    syncer: Status | None
 
 
-def parse_syncer(status: Row) -> SyncerView | None:
-    """The syncer's own words; None before it has said any."""
-    if not status:
-        return None
-    return SyncerView(
-        phase=str(status.get("phase", "")),
-        t=int(status.get("t", 0)),
-        versions=tuple(int(version) for version in status.get("versions", ())),
-        waiting_for=str(status.get("waiting_for") or ""),
-        pushed_bytes=int(status.get("bytes_pushed", 0)),
-        fetched_bytes=int(status.get("bytes_fetched", 0)),
-    )
-
-
-def waiting_islands(status: Row) -> frozenset[int]:
+def waiting_islands(status: Status) -> frozenset[int]:
     """Ids of the islands that stand still at a boundary."""
-    return frozenset(int(member["island"]) for member in status.get("members", ()) if member.get("waiting"))
+    return frozenset(member.island for member in status.members if member.waiting)
 
 
 class Watch:
@@ -95,11 +70,11 @@ class Watch:
 
     def snapshot(self, elapsed_s: float, *, with_syncer: bool) -> Snapshot:
         """What the files say now."""
-        status = read_status(self._folder.status) if with_syncer else {}
-        waiting = {f"island-{island}" for island in waiting_islands(status)}
+        status = read_status(self._folder.status) if with_syncer else None
+        waiting = {f"island-{island}" for island in (waiting_islands(status) if status is not None else ())}
         running = set(self._running())
         jobs = tuple(self._job(name, name in running, name in waiting) for name in self._jobs)
-        return Snapshot(elapsed_s, jobs, parse_syncer(status))
+        return Snapshot(elapsed_s, jobs, status)
 
     def _job(self, name: str, running: bool, waiting: bool) -> JobView:
         for point in parse_points(self._jobs[name].new()):
@@ -117,10 +92,10 @@ class Watch:
         return SAVING if last.step >= self._steps else TRAINING
 
 
-def _syncer_words(syncer: SyncerView) -> str:
+def _syncer_words(syncer: Status) -> str:
     versions = " ".join(map(str, syncer.versions))
     words = f"syncer {syncer.phase}, t={syncer.t}, versions {versions or 'none'}"
-    words += f", {binary_bytes(syncer.pushed_bytes)} pushed, {binary_bytes(syncer.fetched_bytes)} fetched"
+    words += f", {binary_bytes(syncer.bytes_pushed)} pushed, {binary_bytes(syncer.bytes_fetched)} fetched"
     return f"{words}; waiting for {syncer.waiting_for}" if syncer.waiting_for else words
 
 

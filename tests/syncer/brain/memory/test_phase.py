@@ -57,7 +57,7 @@ def test_the_phase_follows_from_what_is_remembered() -> None:
 
 def test_status_and_rules_say_the_same_phase() -> None:
     for phase, desk in phases_of_a_run().items():
-        assert desk.brain.status()["phase"] == phase.value
+        assert desk.brain.status().phase == phase.value
 
 
 def test_a_phase_that_cannot_follow_is_found() -> None:

@@ -10,6 +10,7 @@ from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import FinalCut, Pull, ValueName
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
+from swift_diloco.core.formats.status import CheckpointStatus
 from syncer.brain.rules.durability import RETRY_S
 from syncer.events import (
     AdoptInit,
@@ -155,12 +156,12 @@ def test_after_a_failure_the_run_goes_on_and_the_write_is_tried_again() -> None:
     step(desk, 2)
     effects = failed(desk, 1)
     assert WriteTape(tape_lines.CheckpointFailed(t=2, reason="no room")) in effects and not wanted(effects)
-    assert desk.brain.status()["checkpoint"] == {"t": None, "writing": "", "fault": "no room"}
+    assert desk.brain.status().checkpoint == CheckpointStatus(None, "", "no room")
     assert [e.t for e in step(desk, 3) if isinstance(e, Commit)] == [3]
     assert wanted(desk.at(RETRY_S - 1.0)) == []
     assert wanted(desk.at(RETRY_S)) == [(2, 3)]
     written(desk, 2)
-    assert desk.brain.status()["checkpoint"] == {"t": 3, "writing": "", "fault": ""}
+    assert desk.brain.status().checkpoint == CheckpointStatus(3, "", "")
 
 
 def test_what_an_operator_set_is_on_the_disk_soon() -> None:
@@ -197,10 +198,10 @@ def durable_desk(**settings: Any) -> Desk:
 def test_nobody_hears_of_initial_values_that_are_not_on_the_disk() -> None:
     desk = durable_desk()
     desk.join(1)
-    assert desk.brain.status()["versions"] == [] and not desk.sent(1, Pull)
+    assert desk.brain.status().versions == () and not desk.sent(1, Pull)
     effects = written(desk, 1)
     assert effects[1] == AnnounceAll() and desk.tape(tape_lines.Init)
-    assert desk.brain.status()["versions"] == [0, 0] and desk.sent(1, Pull)
+    assert desk.brain.status().versions == (0, 0) and desk.sent(1, Pull)
 
 
 def test_initial_values_that_cannot_be_written_are_tried_again() -> None:
@@ -219,7 +220,7 @@ def test_a_value_is_on_the_disk_before_it_is_published() -> None:
     assert wrote.state.merged == ((0, (initial_names(2)[0],)),)
     lines = [type(e.line) for e in effects if isinstance(e, WriteTape)]
     assert lines == [tape_lines.Commit], "the tape never lacks what is saved"
-    assert not desk.commits() and desk.brain.status()["versions"] == [0, 0]
+    assert not desk.commits() and desk.brain.status().versions == (0, 0)
     assert [e.t for e in written(desk, 2) if isinstance(e, Commit)] == [1]
     assert len(desk.tape(tape_lines.Commit)) == 1
 

@@ -35,7 +35,7 @@ def test_one_done_island_does_not_end_the_run_of_the_others() -> None:
     for t in range(1, 9):
         desk.push(1, t)
         desk.merged(t)
-    assert not desk.tape(tape_lines.Final) and desk.brain.status()["phase"] == "training"
+    assert not desk.tape(tape_lines.Final) and desk.brain.status().phase == "training"
 
 
 def test_last_rounds_are_launched_without_pace() -> None:
@@ -53,16 +53,16 @@ def test_an_island_that_restarts_takes_the_finish_back() -> None:
     desk.done(0)
     desk.done(1)
     desk.gone(1)
-    assert desk.brain.status()["phase"] == "finishing"
+    assert desk.brain.status().phase == "finishing"
     desk.join(1, life=2)
-    assert desk.brain.status()["phase"] == "training"
+    assert desk.brain.status().phase == "training"
     for t in range(1, 7):
         desk.empty(0, t)
         desk.push(1, t, life=2)
         desk.merged(t)
     assert not desk.tape(tape_lines.Final)
     desk.done(1, life=2)
-    assert desk.brain.status()["phase"] == "finishing"
+    assert desk.brain.status().phase == "finishing"
 
 
 def test_the_finish_waits_for_min_islands() -> None:
@@ -70,7 +70,7 @@ def test_the_finish_waits_for_min_islands() -> None:
     desk.ready(2)
     desk.done(0)
     desk.gone(1)
-    assert desk.brain.status()["phase"] == "paused"
+    assert desk.brain.status().phase == "paused"
 
 
 def resumed(**settings: Any) -> Desk:
@@ -104,12 +104,12 @@ def resumed_with_island_0_done(**settings: Any) -> Desk:
 
 def test_a_resumed_run_does_not_end_before_its_islands_had_time_to_dial_again() -> None:
     desk = resumed_with_island_0_done()
-    assert desk.pulled(0) == [(2, 1), (3, 1)] and desk.brain.status()["phase"] == "training"
+    assert desk.pulled(0) == [(2, 1), (3, 1)] and desk.brain.status().phase == "training"
     assert desk.brain.waiting_for() == "island 1 to join again after the restart of the syncer"
     desk.join(1)
-    assert desk.brain.status()["phase"] == "training" and desk.pulled(1) == [(4, 1), (5, 1)]
+    assert desk.brain.status().phase == "training" and desk.pulled(1) == [(4, 1), (5, 1)]
     desk.done(1)
-    assert desk.brain.status()["phase"] == "finishing"
+    assert desk.brain.status().phase == "finishing"
 
 
 def test_the_first_rounds_after_a_restart_wait_a_moment_for_all_to_return() -> None:
@@ -133,9 +133,9 @@ def test_a_resumed_run_ends_without_an_island_that_does_not_dial_again_within_a_
     desk.now = 40.0
     desk.beat(0, 100)
     desk.at(49.0)
-    assert desk.brain.status()["phase"] == "training"
+    assert desk.brain.status().phase == "training"
     desk.at(50.0)
-    assert desk.brain.status()["phase"] == "finishing" and desk.pulled(0)[2:] == [(4, 1), (5, 1)]
+    assert desk.brain.status().phase == "finishing" and desk.pulled(0)[2:] == [(4, 1), (5, 1)]
 
 
 def test_a_restarted_island_is_given_the_final_cut_and_nothing_else() -> None:

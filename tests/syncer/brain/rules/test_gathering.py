@@ -39,7 +39,7 @@ def test_an_empty_answer_counts_at_once_and_holds_no_anchor() -> None:
     offer = desk.offer_of(0, 1, steps=0, tokens=0)
     held = Send(control(0), PushAnswer(SESSION, "k1", offer.push, Outcome.HELD))
     assert desk.take(Received(control(0), offer)) == [held]
-    assert desk.brain.status()["open"][0]["complete"] == 1  # type: ignore[index]
+    assert desk.brain.status().open[0].complete == 1
     desk.gone(0)
     welcome = messages(desk.join(0, life=2))[0]
     assert isinstance(welcome, Welcome) and welcome.held == ()
@@ -172,7 +172,7 @@ def test_a_death_does_not_complete_a_round_below_min_islands() -> None:
     desk.push(0, 1)
     effects = desk.gone(1)
     assert Send(control(0), Paused(SESSION, "k1", "1 of at least 2 islands are here", 1)) in effects
-    assert not desk.merges() and desk.brain.status()["phase"] == "paused"
+    assert not desk.merges() and desk.brain.status().phase == "paused"
     assert desk.brain.waiting_for() == "1 more island(s) to join: the run is paused below 2"
     (reply,) = messages(desk.beat(0, 1))
     assert isinstance(reply, HeartbeatReply)

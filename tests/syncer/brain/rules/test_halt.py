@@ -39,7 +39,7 @@ def test_a_stop_lets_gathering_rounds_finish_and_launches_no_more() -> None:
     desk = Desk()
     desk.ready(1)
     desk.take(StopRequested())
-    assert desk.brain.status()["phase"] == "stopping"
+    assert desk.brain.status().phase == "stopping"
     desk.push(0, 1)
     desk.merged(1)
     desk.push(0, 2)

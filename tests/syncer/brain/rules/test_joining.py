@@ -122,7 +122,7 @@ def test_a_restart_replaces_its_former_generation(why: str) -> None:
     assert effects[0] == ForgetGeneration("k1", "it joins again")
     assert effects[1] == WriteTape(tape_lines.Left(island=0, generation="k1", reason="it joins again"))
     assert isinstance(messages(effects)[-1], Welcome) and desk.generation[0] not in ("", "k1")
-    assert desk.brain.status()["joining"] == [0]
+    assert desk.brain.status().joining == (0,)
 
 
 def test_a_repeated_hello_is_answered_with_the_same_welcome() -> None:
@@ -194,7 +194,7 @@ def test_a_bad_rank_hello_is_refused_and_changes_nothing(changes: dict[str, Any]
     effects = desk.take(Received(bulk(0), hello))
     assert len(effects) == 1 and isinstance(effects[0], Send) and effects[0].peer == bulk(0)
     assert isinstance(effects[0].message, Refused) and words in effects[0].message.reason
-    assert desk.brain.status()["joining"] == [0]
+    assert desk.brain.status().joining == (0,)
 
 
 def test_a_rank_of_an_unknown_generation_is_told_to_join_again() -> None:

@@ -1,34 +1,44 @@
 """progress.py: what is shown is what the files say."""
 
 import io
-import json
 from pathlib import Path
 
 from rich.console import Console
 
+from swift_diloco.core.formats.status import CheckpointStatus, MemberStatus, Status, encode
 from swift_diloco.tools.quickstart.folder import RunFolder
 from swift_diloco.tools.quickstart.jobs.progress import (
     Display,
     JobView,
     Snapshot,
-    SyncerView,
     Watch,
     drawing,
     plain_line,
 )
 from tests.tools.quickstart import samples
 
-STATUS = {
-    "time": 1.0,
-    "phase": "running",
-    "t": 7,
-    "versions": [7, 6],
-    "members": [{"island": 0, "step": 3, "waiting": False}, {"island": 1, "step": 30, "waiting": True}],
-    "waiting_for": "island 0: fragment 1",
-    "bytes_pushed": 2048,
-    "bytes_fetched": 4096,
-}
-SYNCER = SyncerView("running", 7, (7, 6), "island 0: fragment 1", 2048, 4096)
+SYNCER = Status(
+    time=1.0,
+    phase="running",
+    run="run",
+    t=7,
+    versions=(7, 6),
+    open=(),
+    members=tuple(
+        MemberStatus(island, "host", step, None, waiting=waiting, done=False, linked=True)
+        for island, step, waiting in ((0, 3, False), (1, 30, True))
+    ),
+    late=(),
+    checkpoint=CheckpointStatus(None, "", ""),
+    joining=(),
+    waiting_for="island 0: fragment 1",
+    bytes_pushed=2048,
+    bytes_fetched=4096,
+    bad_messages=0,
+    stale_messages=0,
+    address="tcp://127.0.0.1:1",
+    pid=1,
+)
 
 
 def run_folder(root: Path) -> RunFolder:
@@ -36,7 +46,7 @@ def run_folder(root: Path) -> RunFolder:
     samples.write_lines(folder.output("island-0") / "logging.jsonl", samples.log_rows(steps=40)[:3])
     samples.write_lines(folder.output("island-1") / "logging.jsonl", samples.log_rows(steps=40)[:30])
     folder.syncer.mkdir()
-    folder.status.write_text(json.dumps(STATUS))
+    folder.status.write_bytes(encode(SYNCER))
     return folder
 
 

@@ -41,7 +41,7 @@ CHUNK_BYTES = WIDTH * 4
 
 
 @dataclass(frozen=True)
-class Fleet:
+class BenchFleet:
     """A run that has begun, with every island in it."""
 
     brain: Coordinator
@@ -61,7 +61,7 @@ def settings_of(islands: int, fragments: int) -> SyncerSettings:
     )
 
 
-def fleet(islands: int, fragments: int) -> Fleet:
+def fleet(islands: int, fragments: int) -> BenchFleet:
     """Join all islands and begin."""
     layout = make_layout(TensorSpec(f"w.{i}", (WIDTH,), "avg") for i in range(fragments))
     tokens = count(1)
@@ -71,7 +71,7 @@ def fleet(islands: int, fragments: int) -> Fleet:
         brain.handle(UploadCompleted(f"{generations[0]}.init-1-{fragment}", CHUNK_BYTES), now=0.0)
     values = tuple(ValueName(fragment, 0, f"digest-{fragment}") for fragment in range(fragments))
     brain.handle(InitAdopted(values), now=0.0)
-    return Fleet(brain, generations, {name.fragment: name for name in values})
+    return BenchFleet(brain, generations, {name.fragment: name for name in values})
 
 
 def _join(brain: Coordinator, layout: Layout, island: int) -> str:
@@ -90,7 +90,7 @@ def _join(brain: Coordinator, layout: Layout, island: int) -> str:
 class Meter:
     """Feeds events to a brain and counts them."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: BenchFleet) -> None:
         self.fleet = fleet
         self.events = 0
         self.slowest_s = 0.0

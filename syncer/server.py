@@ -40,11 +40,11 @@ from syncer.files.tape import Tape
 from syncer.files.writer import Saver, Writer, events_or_raise, restore
 from syncer.links.endpoint import Arrived, Endpoint
 from syncer.links.fetches import PINNED_MAX, Fetches, FetchRules
-from syncer.links.rank_links import Links
+from syncer.links.rank_links import RankLinks
 from syncer.links.refusals import Complaints, Gate
 from syncer.links.uploads import Uploads
 from syncer.numbers.global_state import GlobalState, MergeResult, Value
-from syncer.numbers.outer_step import Push
+from syncer.numbers.outer_step import Weighted
 
 JOBS_MAX = 2
 """Merges computed at once: the pipeline's default. Their arithmetic is shared out over the cores anyway."""
@@ -100,7 +100,7 @@ class ServerRules:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ServerEnd:
     """How the process ends."""
 
     code: int
@@ -120,21 +120,21 @@ class Server:
         self._state = state
         self._endpoint = endpoint
         self._files = files
-        self._links = Links()
+        self._links = RankLinks()
         self._uploads = Uploads(session, self._links, endpoint.send, state.buffers)
         fetch_rules = FetchRules(session, rules.pinned_fragments_max, rules.publish_encoding)
         self._fetches = Fetches(fetch_rules, self._links, state, endpoint, files.tape.write)
         self._events: deque[Event] = deque()
         self._completions: queue.SimpleQueue[Callable[[], list[Event]]] = queue.SimpleQueue()
         self._merging: dict[int, ev.Merge] = {}
-        self._outcome: Outcome | None = None
+        self._outcome: ServerEnd | None = None
         self._complaints = Complaints(session, endpoint.send)
         self._last_connected = float("-inf")
         self._sending = False
         self._writer = Writer(files.store, self._report, files.tape.sync) if files.store is not None else None
         self._saver = Saver(self._writer, state, self._uploads) if self._writer is not None else None
 
-    def run(self) -> Outcome:
+    def run(self) -> ServerEnd:
         """Serve until the coordinator says Exit. Raises what a job raised: that is our own fault."""
         self._last_connected = time.monotonic()
         self._jobs = ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="merge")
@@ -315,7 +315,7 @@ class Server:
             case ev.Log(level, text):
                 log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
             case ev.Exit(code, reason):
-                self._outcome = Outcome(code, reason)
+                self._outcome = ServerEnd(code, reason)
             case _:
                 assert_never(effect)
 
@@ -350,7 +350,7 @@ class Server:
     def _merge(self, effect: ev.Merge) -> None:
         pushes = [
             # Contributions come in the order of island ids, an island's carried one first: the number keeps that order.
-            Push(each.island, each.weight, self._uploads.delta(each.upload), number)
+            Weighted(each.island, each.weight, self._uploads.delta(each.upload), number)
             for number, each in enumerate(effect.contributions)
         ]
         self._merging[effect.t] = effect

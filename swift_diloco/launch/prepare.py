@@ -33,7 +33,7 @@ DILOCO = "diloco"
 INTERNAL_ERROR_EXIT_CODE = 1
 
 
-class Plan(msgspec.Struct, frozen=True):
+class LaunchPlan(msgspec.Struct, frozen=True):
     """What to change in a trainer process."""
 
     argv: list[str]
@@ -81,7 +81,7 @@ def is_ours(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
     return any(word.startswith(("--plugin", "--diloco")) for word in argv) or bool(environment_values(environ))
 
 
-def make_plan(role: Role, argv: Sequence[str], environ: Mapping[str, str]) -> Plan:
+def make_plan(role: Role, argv: Sequence[str], environ: Mapping[str, str]) -> LaunchPlan:
     """Decide what to change; reads the installed entry points and the preset, changes nothing."""
     request = read_request(argv)
     files = _plugin_files(request)
@@ -93,7 +93,7 @@ def make_plan(role: Role, argv: Sequence[str], environ: Mapping[str, str]) -> Pl
     if cpu:
         values[environment_name("platform")] = "cpu"
     words = translate(request, files, callbacks)
-    return Plan(argv=complete_arguments(words) if cpu else words, environ=values, cpu=cpu)
+    return LaunchPlan(argv=complete_arguments(words) if cpu else words, environ=values, cpu=cpu)
 
 
 def expand_config(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:

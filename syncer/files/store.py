@@ -60,7 +60,7 @@ PROBE = f"{TEMPORARY}probe"
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class FragmentPart:
     """A fragment's tensors: read-only, or never written to again."""
 
     values: NDArray[np.float32]
@@ -127,7 +127,7 @@ class Store:
         with contextlib.suppress(Damaged):  # A damaged one that is not wanted goes with the next cleaning.
             self._kept.append(read_manifest(path))
 
-    def write_fragment(self, name: ValueName, part: Part) -> FileEntry:
+    def write_fragment(self, name: ValueName, part: FragmentPart) -> FileEntry:
         """A fragment's file, unless it is there."""
         file = fragment_file(name.fragment, name.version, name.digest)
         arrays = {"parameters": part.values}

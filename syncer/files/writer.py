@@ -20,7 +20,7 @@ from swift_diloco.core.formats.manifest import FileEntry, SavedState, Shape
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import Layout
 from syncer.events import CheckpointFailed, CheckpointWritten, Event, FragmentWritten, WriteCheckpoint, WriteFirst
-from syncer.files.store import Part, Store, log
+from syncer.files.store import FragmentPart, Store, log
 from syncer.links.uploads import Uploads
 from syncer.numbers.deltas import flat_values
 from syncer.numbers.global_state import GlobalState, Value
@@ -32,7 +32,7 @@ class Job:
 
     number: int
     state: SavedState
-    parts: dict[int, Part]
+    parts: dict[int, FragmentPart]
     carried: Sequence[Callable[[], NDArray[np.float32]]] = ()
     waiting: deque[int] = field(default_factory=deque)
     """Fragments that are not written yet, in the order in which they will be."""
@@ -140,7 +140,7 @@ class Saver:
         state, saved = self._state, effect.state
         assert state.layout is not None and state.plan is not None, "no state without a layout"
         self._writer.adopt(state.layout, state.plan)
-        parts = {name.fragment: Part(*state.buffers_of(name)) for name in saved.values}
+        parts = {name.fragment: FragmentPart(*state.buffers_of(name)) for name in saved.values}
         deltas = [self._uploads.delta(push.push) for push in saved.carried]
         carried = [partial(flat_values, delta, state.buffers) for delta in deltas]
         self._writer.begin(Job(effect.number, saved, parts, carried))

@@ -23,7 +23,7 @@ from swift_diloco.core.formats.frames import BIG_HEADER_BYTES_MAX, FRAMES_MAX, B
 from swift_diloco.core.formats.messages import Piece, SyncerMessage
 from syncer.events import Peer
 from syncer.links.descriptors import Peers
-from syncer.links.guard import Guard, Role
+from syncer.links.guard import Guard, PeerRole
 
 QUEUE_MESSAGES_MAX = 1024
 """Messages to one peer in ZeroMQ's queue. Credit keeps bulk far below it (32 pieces); a peer that lets
@@ -58,7 +58,7 @@ class Arrived:
 
     peer: Peer
     frames: list[Buffer]
-    role: Role = Role.ISLAND
+    role: PeerRole = PeerRole.ISLAND
     """What the key of the connection allows; without keys everybody may be an island."""
 
 
@@ -186,7 +186,7 @@ class Endpoint:
         except zmq.Again:
             return None
         parts: list[Buffer] = []
-        more, descriptor, role = first.more, None, Role.ISLAND
+        more, descriptor, role = first.more, None, PeerRole.ISLAND
         while more:
             frame = self._router.recv(copy=False)
             more = frame.more

@@ -29,7 +29,7 @@ from swift_diloco.core.formats.messages import Fetch, Fetched, Piece, Refused, S
 from swift_diloco.core.numbers import codec
 from swift_diloco.core.numbers.digest import checksum
 from syncer.events import Peer
-from syncer.links.rank_links import Links, RankLink
+from syncer.links.rank_links import RankLink, RankLinks
 from syncer.numbers.buffers import PieceBuffers
 from syncer.numbers.fragment_stream import FragmentStream, empty_values
 from syncer.numbers.global_state import GlobalState, Value
@@ -121,7 +121,7 @@ class Fetches:
     def __init__(
         self,
         rules: FetchRules,
-        links: Links,
+        links: RankLinks,
         state: GlobalState,
         post: Post,
         write_tape: Callable[[tape_lines.TapeLine], None],

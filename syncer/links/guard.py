@@ -39,7 +39,7 @@ LOGGED_KEYS_MAX = 256
 log = logging.getLogger("syncer")
 
 
-class Role(Flag):
+class PeerRole(Flag):
     """What a connection may do."""
 
     NOBODY = 0
@@ -57,10 +57,10 @@ class KeyRing:
     islands: frozenset[str]
     admins: frozenset[str] = field(default_factory=frozenset)
 
-    def role(self, public: str) -> Role:
+    def role(self, public: str) -> PeerRole:
         """What the owner of a public key may do."""
-        role = Role.ISLAND if public in self.islands else Role.NOBODY
-        return role | Role.ADMIN if public in self.admins else role
+        role = PeerRole.ISLAND if public in self.islands else PeerRole.NOBODY
+        return role | PeerRole.ADMIN if public in self.admins else role
 
 
 def load_ring(settings: SyncerSettings) -> KeyRing | None:

@@ -43,7 +43,7 @@ class _Generation:
     ranks: dict[int, RankLink] = field(default_factory=dict)
 
 
-class Links:
+class RankLinks:
     """The book of generations and their links."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from swift_diloco.core.formats.messages import Chunk, Fetch, Fetched, IslandMessage, Refused, SyncerMessage, Unknown
 from swift_diloco.core.formats.operator_messages import AdminReply, AdminRequest
 from syncer.events import Peer
-from syncer.links.guard import Role
+from syncer.links.guard import PeerRole
 
 COMPLAINT_INTERVAL_S = 5.0
 """Least time between two log lines about bad messages: a broken peer must not fill the disk."""
@@ -36,12 +36,12 @@ class Gate:
         self._token = admin_token.encode()
         self._guarded = guarded
 
-    def refusal(self, role: Role, message: IslandMessage) -> str | None:
+    def refusal(self, role: PeerRole, message: IslandMessage) -> str | None:
         """Why a message is not taken from a connection of this role; None when it is."""
         if not isinstance(message, AdminRequest):
-            return None if Role.ISLAND in role else "this key gives orders; it is no island's"
+            return None if PeerRole.ISLAND in role else "this key gives orders; it is no island's"
         if self._guarded:
-            return None if Role.ADMIN in role else "orders need a key that is among --admin-keys"
+            return None if PeerRole.ADMIN in role else "orders need a key that is among --admin-keys"
         if self._token and hmac.compare_digest(self._token, message.token.encode()):
             return None
         return "orders need the admin token of the syncer's run folder; give --run-dir, or its file as --key"

@@ -25,7 +25,7 @@ from swift_diloco.core.formats.frames import Buffer
 from swift_diloco.core.formats.messages import Cancel, Chunk, SyncerMessage, Window
 from swift_diloco.core.numbers.digest import checksum
 from syncer.events import Event, OpenUpload, Peer, UploadCompleted, UploadFailed, UploadProgressed
-from syncer.links.rank_links import Links, RankLink
+from syncer.links.rank_links import RankLink, RankLinks
 from syncer.numbers.buffers import ValueBuffers
 from syncer.numbers.deltas import Delta, EncodedDelta, FlatDelta, flat_values
 from syncer.numbers.fragment_stream import FragmentStream
@@ -83,7 +83,7 @@ class Uploads:
     """All uploads, by name."""
 
     def __init__(
-        self, session: str, links: Links, send: Callable[[Peer, SyncerMessage], None], buffers: ValueBuffers
+        self, session: str, links: RankLinks, send: Callable[[Peer, SyncerMessage], None], buffers: ValueBuffers
     ) -> None:
         self._session = session
         self._links = links

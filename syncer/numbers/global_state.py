@@ -27,7 +27,7 @@ from swift_diloco.core.numbers.digest import fragment_digest
 from swift_diloco.core.numbers.merge import MergeOutcome, MergePlan, MergeRule, slots_of
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings, OuterState
 from syncer.numbers.buffers import ValueBuffers
-from syncer.numbers.outer_step import Push, merge_pushes
+from syncer.numbers.outer_step import Weighted, merge_pushes
 
 SPARE_BUFFERS = 4
 """Buffers that are touched before the first merge: two rounds of an upload and a result each."""
@@ -134,7 +134,7 @@ class GlobalState:
         assert len(values) == len(self._present), "one initial value per fragment"
         self._present = list(values)
 
-    def merge_job(self, fragment: int, pushes: Sequence[Push]) -> Callable[[], MergeResult]:
+    def merge_job(self, fragment: int, pushes: Sequence[Weighted]) -> Callable[[], MergeResult]:
         """Merge and take the outer step from the present value, into new buffers."""
         value, plan, buffers = self.present(fragment), self._plans[fragment], self.buffers
         momentum, room = self._momentum[fragment], self._room.pop(fragment, None)

@@ -35,7 +35,7 @@ SCRATCH_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, eq=False)
-class Push:
+class Weighted:
     """One contribution to a merge. `order` keeps the pushes of one island apart, the older one first."""
 
     island: int
@@ -45,7 +45,11 @@ class Push:
 
 
 def merge_pushes(
-    plan: MergePlan, pushes: Sequence[Push], state: OuterState, out: OuterState, pool: ThreadPoolExecutor | None
+    plan: MergePlan,
+    pushes: Sequence[Weighted],
+    state: OuterState,
+    out: OuterState,
+    pool: ThreadPoolExecutor | None,
 ) -> MergeOutcome:
     """Merge a fragment and take the outer step, as `merge_and_step_fragment` does and with the same bits."""
     pushes = sorted((push for push in pushes if push.weight > 0), key=lambda push: (push.island, push.order))
@@ -77,7 +81,11 @@ def merge_pushes(
 
 
 def _merge_corrected(
-    plan: MergePlan, pushes: Sequence[Push], state: OuterState, out: OuterState, pool: ThreadPoolExecutor | None
+    plan: MergePlan,
+    pushes: Sequence[Weighted],
+    state: OuterState,
+    out: OuterState,
+    pool: ThreadPoolExecutor | None,
 ) -> MergeOutcome:
     """With a correction every delta becomes another one first: all are decoded (copied), whatever their encoding."""
     assert state.momentum is not None
@@ -103,7 +111,7 @@ class _Windows:
 
     def __init__(
         self,
-        pushes: Sequence[Push],
+        pushes: Sequence[Weighted],
         tensor: int,
         span: tuple[int, int],
         budget: int,
@@ -154,25 +162,25 @@ class _Windows:
         return tuple(sorted(found))
 
 
-def _row(push: Push, span: tuple[int, int], room: NDArray[np.float32]) -> NDArray[np.float32]:
+def _row(push: Weighted, span: tuple[int, int], room: NDArray[np.float32]) -> NDArray[np.float32]:
     if isinstance(push.delta, FlatDelta):
         return push.delta.values[slice(*span)]
     return room[: span[1] - span[0]]
 
 
 def _decode_all(
-    jobs: Sequence[tuple[Push, NDArray[np.float32]]],
+    jobs: Sequence[tuple[Weighted, NDArray[np.float32]]],
     tensors: tuple[int, int],
     span: tuple[int, int],
     pool: ThreadPoolExecutor | None,
 ) -> None:
-    def decode(push: Push, row: NDArray[np.float32]) -> None:
+    def decode(push: Weighted, row: NDArray[np.float32]) -> None:
         push.delta.read(tensors, span, row)
 
     run_all(decode, jobs, pool)
 
 
-def _contribution(push: Push, delta: NDArray[np.float32]) -> Contribution:
+def _contribution(push: Weighted, delta: NDArray[np.float32]) -> Contribution:
     return Contribution(push.island, push.weight, delta, base_version=push.order)
 
 

@@ -21,7 +21,7 @@ from swift_diloco.core.layout.fragments import plan_fragments
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import make_layout
 from swift_diloco.island.ranks.torch_group import LoneRank
-from swift_diloco.tools.bench.lines import Line, line, say
+from swift_diloco.tools.bench.lines import Figure, line, say
 from swift_diloco.trainers.hf.pieces import HfPieces
 
 STEPS = 200
@@ -43,7 +43,7 @@ def best(work: Callable[[], object], rounds: int = ROUNDS) -> float:
     return min(seconds)
 
 
-def transfers(dtype: torch.dtype) -> list[Line]:
+def transfers(dtype: torch.dtype) -> list[Figure]:
     """A snapshot and an install of a whole model against one copy of its FP32 values."""
     torch.set_num_threads(1)
     model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS))).to(dtype)
@@ -96,7 +96,7 @@ def timed_job() -> None:
     Path(target).write_text("\n".join(map(str, spent)))
 
 
-def step_cost() -> Line:
+def step_cost() -> Figure:
     """Milliseconds that our hooks take in a step in which nothing is synced."""
     from tests.e2e.harness import SyncerProcess
     from tests.forkserver.forkserver import ForkServer

@@ -12,7 +12,7 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.launch import cpu_switch as platform
 from swift_diloco.launch import prepare as launch
 from swift_diloco.launch.plugins import GROUP
-from swift_diloco.launch.prepare import Plan, check_command, expand_config, make_plan, prepare_trainer
+from swift_diloco.launch.prepare import LaunchPlan, check_command, expand_config, make_plan, prepare_trainer
 from swift_diloco.launch.roles import COMMAND, INTERNAL_CPU, MEGATRON, SWIFT, TRAINER, Role
 
 PLUGIN_FILE = str(Path(launch.__file__).parent / "entry" / "swift_diloco_plugin.py")
@@ -36,7 +36,7 @@ def refused(role: Role, line: str, environ: dict[str, str] | None = None) -> str
 
 def test_flags_become_variables_and_the_plugin_becomes_ms_swifts_words() -> None:
     plan = make_plan(SFT, "--plugin diloco --diloco_syncer embedded --lr 1".split(), {})
-    assert plan == Plan(argv=["--lr", "1", *OURS], environ={"YETO_DILOCO_SYNCER": "embedded"}, cpu=False)
+    assert plan == LaunchPlan(argv=["--lr", "1", *OURS], environ={"YETO_DILOCO_SYNCER": "embedded"}, cpu=False)
 
 
 def test_a_flag_replaces_the_variable_of_the_environment() -> None:

@@ -13,7 +13,7 @@ from swift_diloco.core.formats.messages import ValueName
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from swift_diloco.core.numbers.digest import fragment_digest
-from syncer.files.store import Part, Store
+from syncer.files.store import FragmentPart, Store
 
 LAYOUT = make_layout([TensorSpec("a", (4,), "avg"), TensorSpec("b", (6,), "avg")])
 PLAN = FragmentPlan(((0,), (1,)))
@@ -29,8 +29,8 @@ def name_of(fragment: int, version: int) -> ValueName:
     return ValueName(fragment, version, fragment_digest(values_of(fragment, version)))
 
 
-def part_of(fragment: int, version: int, *, momentum: bool = True) -> Part:
-    return Part(values_of(fragment, version), -values_of(fragment, version) if momentum else None)
+def part_of(fragment: int, version: int, *, momentum: bool = True) -> FragmentPart:
+    return FragmentPart(values_of(fragment, version), -values_of(fragment, version) if momentum else None)
 
 
 def state_of(versions: tuple[int, int], **changes: object) -> SavedState:

@@ -44,7 +44,7 @@ from syncer.files.status_file import StatusFile
 from syncer.files.tape import Tape
 from syncer.links.endpoint import Endpoint
 from syncer.numbers.global_state import GlobalState
-from syncer.server import Files, Outcome, Server, ServerRules
+from syncer.server import Files, Server, ServerEnd, ServerRules
 
 Kind = TypeVar("Kind")
 SESSION = "session-1"
@@ -195,7 +195,7 @@ class World:
         self.address = self.endpoint.bind("tcp://127.0.0.1:*")
         self.clients: list[Client] = []
         self.islands: list[Island] = []
-        self.outcome: Outcome | None = None
+        self.outcome: ServerEnd | None = None
         self.error: BaseException | None = None
         self._tape = Tape(folder / "tape.jsonl")
         files = Files(self._tape, StatusFile(folder / "status.json"), self.address)

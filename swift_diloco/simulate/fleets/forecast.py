@@ -20,7 +20,7 @@ from swift_diloco.island import events
 from swift_diloco.simulate.fleets.fleet import Fleet, Mode, check_fleet
 from swift_diloco.simulate.fleets.interruptions import Stop, Trace
 from swift_diloco.simulate.worlds.island_host import Life
-from swift_diloco.simulate.worlds.island_parts import FRESH, POLL_S, Checkpoint, Facts
+from swift_diloco.simulate.worlds.island_parts import FRESH, POLL_S, IslandFacts, TrainerCheckpoint
 from swift_diloco.simulate.worlds.plans import IslandPlan, Plan
 from swift_diloco.simulate.worlds.run import boxes_of, layout_of
 from swift_diloco.simulate.worlds.syncer_host import SyncerHost
@@ -156,7 +156,7 @@ class Shared:
 class PlannedLife(Life):
     """An island that trains at the pace of its fleet and is interrupted by its trace."""
 
-    def __init__(self, facts: Facts, island: int, loaded: Checkpoint, shared: Shared) -> None:
+    def __init__(self, facts: IslandFacts, island: int, loaded: TrainerCheckpoint, shared: Shared) -> None:
         self.shared, self.fleet = shared, shared.fleet
         self.trace, self.book = shared.traces[island], shared.books[island]
         self._up_free_s = self._down_free_s = facts.world.now
@@ -265,7 +265,7 @@ class Together:
         me = IslandPlan(step_s=fleet.step_s)
         plan = Plan(fleet.seed, settings, (me,) * fleet.islands, 0, 0.0, 0.0, records=True, save_anchors=True)
         layout = layout_of(fleet.fragments)
-        self.facts = Facts(self.world, self.syncer, plan, layout, (boxes_of(me, 0, layout),))
+        self.facts = IslandFacts(self.world, self.syncer, plan, layout, (boxes_of(me, 0, layout),))
         self.shared = Shared(
             fleet,
             [Trace(fleet, island) for island in range(fleet.islands)],
@@ -276,7 +276,7 @@ class Together:
         for island in range(fleet.islands):
             self.world.at(fleet.step_s * island / fleet.islands, lambda island=island: self._start(island, FRESH))  # type: ignore[misc]
 
-    def _start(self, island: int, loaded: Checkpoint) -> None:
+    def _start(self, island: int, loaded: TrainerCheckpoint) -> None:
         life = self.lives[island] = PlannedLife(self.facts, island, loaded, self.shared)
         self._watch(life)
 

@@ -30,7 +30,7 @@ BATCH = 50
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WorldEnd:
     """What became of one world."""
 
     seed: int
@@ -39,7 +39,7 @@ class Outcome:
     story: tuple[str, ...] = ()
 
 
-def outcome_of(plan: Plan) -> Outcome:
+def outcome_of(plan: Plan) -> WorldEnd:
     """Run one plan."""
     run = Run(plan)
     try:
@@ -47,22 +47,22 @@ def outcome_of(plan: Plan) -> Outcome:
     except Exception as error:  # whatever a world ends with is told with its seed
         notes = [line for note in error.__notes__ for line in note.splitlines()]
         failure = "\n".join([f"{type(error).__name__}: {error}", *notes])
-        return Outcome(plan.seed, failure, run.world.fired, tuple(run.world.log))
-    return Outcome(plan.seed, "", run.world.fired, tuple(run.world.log))
+        return WorldEnd(plan.seed, failure, run.world.fired, tuple(run.world.log))
+    return WorldEnd(plan.seed, "", run.world.fired, tuple(run.world.log))
 
 
-def _quiet(plan: Plan) -> Outcome:
+def _quiet(plan: Plan) -> WorldEnd:
     """The same without the story of a world that went well: it has to travel between processes."""
     outcome = outcome_of(plan)
     story = outcome.story[-LINES_SHOWN:] if outcome.failure else ()
-    return Outcome(plan.seed, outcome.failure, outcome.fired, story)
+    return WorldEnd(plan.seed, outcome.failure, outcome.fired, story)
 
 
-def _calm(seed: int) -> Outcome:
+def _calm(seed: int) -> WorldEnd:
     return _quiet(calm_plan(seed))
 
 
-def _rough(seed: int) -> Outcome:
+def _rough(seed: int) -> WorldEnd:
     return _quiet(rough_plan(seed))
 
 
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
         return _report(pool.map(one, seeds, chunksize=BATCH))
 
 
-def _report(outcomes: Iterable[Outcome]) -> int:
+def _report(outcomes: Iterable[WorldEnd]) -> int:
     """Print failures as they come, and what happened in all."""
     fired: Counter[str] = Counter()
     done = failures = 0

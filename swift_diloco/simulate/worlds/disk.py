@@ -15,7 +15,7 @@ from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import ValueName
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.core.layout.tensors import Layout
-from swift_diloco.simulate.worlds.truth import Delta, History
+from swift_diloco.simulate.worlds.truth import History, Learned
 from swift_diloco.simulate.worlds.world import World
 from syncer.events import CheckpointFailed, CheckpointWritten, Event, FragmentWritten
 
@@ -30,7 +30,7 @@ class Owner(Protocol):
         """A value that is present, or the result of a merge that waits for its commit."""
         ...
 
-    def delta_of(self, push: str) -> Delta:
+    def delta_of(self, push: str) -> Learned:
         """A push that is held."""
         ...
 
@@ -49,7 +49,7 @@ class Image:
 
     state: SavedState
     values: dict[ValueName, float]
-    carried: dict[str, Delta]
+    carried: dict[str, Learned]
     layout: Layout
     plan: FragmentPlan
 

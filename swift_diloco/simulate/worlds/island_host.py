@@ -32,20 +32,20 @@ from swift_diloco.simulate.worlds.island_parts import (
     REDIAL_RANK_S,
     SAVE_S,
     Armed,
-    Checkpoint,
-    Facts,
+    IslandFacts,
     Local,
     Staging,
+    TrainerCheckpoint,
 )
 from swift_diloco.simulate.worlds.plans import IslandPlan
-from swift_diloco.simulate.worlds.truth import Captured, Delta
+from swift_diloco.simulate.worlds.truth import Captured, Learned
 from swift_diloco.simulate.worlds.world import Link
 
 
 class Life:
     """One life of an island, from the start of its processes to their end."""
 
-    def __init__(self, facts: Facts, island: int, loaded: Checkpoint = FRESH) -> None:
+    def __init__(self, facts: IslandFacts, island: int, loaded: TrainerCheckpoint = FRESH) -> None:
         self.facts, self.island, self.step = facts, island, loaded.step
         self.checkpoint = loaded
         self.world, self.syncer = facts.world, facts.syncer
@@ -56,7 +56,7 @@ class Life:
         self.alive, self.finished = True, False
         self.failure = ""
         self.locals = [replace(local) for local in loaded.locals]
-        self.captures: dict[str, Delta] = {}
+        self.captures: dict[str, Learned] = {}
         self.staging: dict[ValueName, Staging] = {}
         self.inbox: list[SyncerMessage | None] = []
         self.armed = Armed()
@@ -188,7 +188,7 @@ class Life:
             replace(local, anchor=local.anchor if with_anchors else None, since_capture=frozenset())
             for local in self.locals
         )
-        self.checkpoint = Checkpoint(self.step, kept, remembered)
+        self.checkpoint = TrainerCheckpoint(self.step, kept, remembered)
 
     def _end(self) -> None:
         self._ending = True
@@ -335,7 +335,7 @@ class Life:
             local = self.locals[fragment]
             if local.anchor is None:
                 local.anchor, local.units = local.value, frozenset()
-            self.captures[upload] = Delta(local.anchor, frozenset())
+            self.captures[upload] = Learned(local.anchor, frozenset())
 
     def _tell(self, message: IslandMessage) -> None:
         self.world.send_up(self.control, message)
@@ -348,7 +348,7 @@ class Life:
             self.armed.poison -= 1
             self.world.note("poison")
             value = math.nan
-        self.captures[push] = Delta(value, local.units)
+        self.captures[push] = Learned(value, local.units)
         local.at_capture, local.since_capture = local.value, frozenset()
         self.syncer.history.captured.append(Captured(push, effect.steps, local.units))
 

@@ -40,7 +40,7 @@ class Local:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class TrainerCheckpoint:
     """What an island's trainer wrote to disk."""
 
     step: int
@@ -48,12 +48,12 @@ class Checkpoint:
     remembered: Remembered | None = None
 
 
-FRESH = Checkpoint(0)
+FRESH = TrainerCheckpoint(0)
 """No checkpoint yet."""
 
 
 @dataclass
-class Facts:
+class IslandFacts:
     """What an island shares with the rest of its world."""
 
     world: World

@@ -14,7 +14,7 @@ from swift_diloco.core.story.dump import dump_of, lines
 from swift_diloco.island.brain.stages import Membership
 from swift_diloco.simulate.worlds.checkers import Rules, Violation, check
 from swift_diloco.simulate.worlds.island_host import Life
-from swift_diloco.simulate.worlds.island_parts import FRESH, Checkpoint, Facts
+from swift_diloco.simulate.worlds.island_parts import FRESH, IslandFacts, TrainerCheckpoint
 from swift_diloco.simulate.worlds.plans import SYNCER_KINDS, Fault, IslandPlan, Kind, Plan, plan_json
 from swift_diloco.simulate.worlds.syncer_host import SyncerHost
 from swift_diloco.simulate.worlds.syncer_parts import MakeBrain
@@ -51,9 +51,9 @@ class Run:
         for fault in plan.faults:
             self.world.at(fault.at_s, lambda fault=fault: self.strike(fault))  # type: ignore[misc]
 
-    def _start(self, island: int, loaded: Checkpoint) -> None:
+    def _start(self, island: int, loaded: TrainerCheckpoint) -> None:
         boxes = tuple(boxes_of(self.plan.islands[island], rank, self.layout) for rank in range(self._ranks(island)))
-        self.lives[island] = Life(Facts(self.world, self.syncer, self.plan, self.layout, boxes), island, loaded)
+        self.lives[island] = Life(IslandFacts(self.world, self.syncer, self.plan, self.layout, boxes), island, loaded)
 
     def _syncer_crashed(self) -> None:
         for _, life in sorted(self.lives.items()):

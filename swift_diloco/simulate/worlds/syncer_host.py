@@ -26,7 +26,7 @@ from swift_diloco.simulate.worlds.syncer_parts import (
     make_coordinator,
     merged_value,
 )
-from swift_diloco.simulate.worlds.truth import Delta, History, Merged
+from swift_diloco.simulate.worlds.truth import History, Learned, Merged
 from swift_diloco.simulate.worlds.world import Link, World
 from syncer.events import (
     AdoptInit,
@@ -300,12 +300,12 @@ class SyncerHost:
         for upload in [u for u, each in self.uploads.items() if each.generation == generation and each.delta is None]:
             self._end(upload)
 
-    def _delta(self, upload: str) -> Delta:
+    def _delta(self, upload: str) -> Learned:
         delta = self.uploads[upload].delta
         assert delta is not None, f"{upload} is merged before it is complete"
         return delta
 
-    def _taken(self, upload: str) -> Delta:
+    def _taken(self, upload: str) -> Learned:
         """A complete upload, which is free from now on."""
         delta = self._delta(upload)
         self._end(upload)
@@ -324,7 +324,7 @@ class SyncerHost:
         assert name.version in self.results, f"{name} was replaced before it was written"
         return self.results[name.version][0]
 
-    def delta_of(self, push: str) -> Delta:
+    def delta_of(self, push: str) -> Learned:
         """A push that is held."""
         return self._delta(push)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
-from swift_diloco.simulate.worlds.truth import Delta
+from swift_diloco.simulate.worlds.truth import Learned
 from syncer.brain.coordinator import Coordinator
 
 PROGRESS_S = 1.0
@@ -33,7 +33,7 @@ class Sender(Protocol):
 
     island: int
     alive: bool
-    captures: dict[str, Delta]
+    captures: dict[str, Learned]
 
     def push_s(self, rank: int) -> float:
         """How long a rank's share of an upload takes."""
@@ -52,7 +52,7 @@ class Upload:
     fragment: int
     missing: set[int]
     """Ranks that have not delivered their share."""
-    delta: Delta | None = None
+    delta: Learned | None = None
 
 
 @dataclass(eq=False)

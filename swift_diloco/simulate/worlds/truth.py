@@ -16,7 +16,7 @@ Unit = tuple[int, str, int]
 
 
 @dataclass(frozen=True)
-class Delta:
+class Learned:
     """What an island learned on one fragment since an anchor."""
 
     value: float

@@ -20,7 +20,7 @@ from pathlib import Path
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.tape_file import read_tape
 from swift_diloco.core.formats import tape_lines as lines
-from swift_diloco.tools.audit.report import Fate, Push, Report, Sum, Violation
+from swift_diloco.tools.audit.report import AuditedPush, AuditReport, Breach, Fate, Sum
 
 REASONS_MAX = 20
 """Different reasons for a drop that are listed apart."""
@@ -58,10 +58,10 @@ class Audit:
     """Feed it every line in order with `take`, then ask for the `report`."""
 
     def __init__(self) -> None:
-        self._report = Report()
+        self._report = AuditReport()
         self._islands: dict[int, _Island] = defaultdict(_Island)
-        self._pushes: dict[str, Push] = {}
-        self._past: list[Push] = []
+        self._pushes: dict[str, AuditedPush] = {}
+        self._past: list[AuditedPush] = []
         """Pushes of earlier runs of the tape."""
         self._commits: list[tuple[int, lines.Commit]] = []
         """The commits that stand, with their line numbers."""
@@ -92,7 +92,7 @@ class Audit:
             case lines.Refused():
                 self._report.refused += line.push is not None
 
-    def report(self) -> Report:
+    def report(self) -> AuditReport:
         """What was found."""
         self._judge_run()
         report = self._report
@@ -144,7 +144,7 @@ class Audit:
             elif push.told.push not in standing:
                 self._lose(push, number)
 
-    def _lose(self, push: Push, number: int) -> None:
+    def _lose(self, push: AuditedPush, number: int) -> None:
         if push.fate in (Fate.OPEN, Fate.CARRIED, Fate.MERGED):
             push.fate, push.fate_line = Fate.ROLLED_BACK, number
 
@@ -156,7 +156,7 @@ class Audit:
         known = self._pushes.get(line.push)
         if known is not None:
             self._violate(f"push {line.push} is admitted twice", known.line, number)
-        self._pushes[line.push] = Push(number, line, life=len(island.starts) - 1)
+        self._pushes[line.push] = AuditedPush(number, line, life=len(island.starts) - 1)
 
     def _commit(self, number: int, line: lines.Commit) -> None:
         self._report.commits += not line.void
@@ -179,13 +179,13 @@ class Audit:
             push.late = part.carried
             self._decide(push, Fate.MERGED, number)
 
-    def _fate_of(self, name: str, fate: Fate, number: int) -> Push | None:
+    def _fate_of(self, name: str, fate: Fate, number: int) -> AuditedPush | None:
         push = self._pushes.get(name)
         if push is not None:  # An empty answer, dropped with its round, was never a push.
             self._decide(push, fate, number)
         return push
 
-    def _decide(self, push: Push, fate: Fate, number: int) -> None:
+    def _decide(self, push: AuditedPush, fate: Fate, number: int) -> None:
         """A push has one fate; only a carried one may get another, and one in a commit that is merged but lost."""
         if push.fate not in (Fate.OPEN, Fate.CARRIED):
             who = f"push {push.told.push} of island {push.told.island}"
@@ -216,7 +216,7 @@ class Audit:
         for (fragment, island, _), spans in units.items():
             self._find_overlap(fragment, island, sorted(spans))
 
-    def _spans(self, push: Push) -> list[tuple[int, int, int]]:
+    def _spans(self, push: AuditedPush) -> list[tuple[int, int, int]]:
         """(life, first, last) of the steps in a push; more than one when it goes on from an earlier life's."""
         island = self._islands[push.told.island]
         spans, first = [], push.first
@@ -249,7 +249,7 @@ class Audit:
 
     def _violate(self, text: str, *lines: int) -> None:
         if len(self._report.violations) < VIOLATIONS_MAX:
-            self._report.violations.append(Violation(text, lines))
+            self._report.violations.append(Breach(text, lines))
 
 
 def _kind(reason: str) -> str:
@@ -258,7 +258,7 @@ def _kind(reason: str) -> str:
     return " ".join("N" if word.strip(",.;").isdigit() else word for word in head.split())
 
 
-def audit(path: Path) -> Report:
+def audit(path: Path) -> AuditReport:
     """Audit one tape. Raises `UserError` when it cannot be read."""
     auditing, number, torn = Audit(), 0, 0
     for number, line in read_tape(path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from swift_diloco.core.command_line import Parser
 from swift_diloco.tools.audit.auditing import audit
-from swift_diloco.tools.audit.report import Fate, Report
+from swift_diloco.tools.audit.report import AuditReport, Fate
 
 MEANING = {
     Fate.MERGED: "in the global model",
@@ -33,7 +33,7 @@ def main(words: Sequence[str]) -> int:
     return 0 if report.ok else 1
 
 
-def text_of(report: Report) -> list[str]:
+def text_of(report: AuditReport) -> list[str]:
     """The report for people."""
     lines = [
         f"{report.commits} commits ({report.void} void besides, {report.lost_commits} lost in crashes) "

@@ -24,7 +24,7 @@ class Fate(Enum):
 
 
 @dataclass
-class Push:
+class AuditedPush:
     """One admitted push."""
 
     line: int
@@ -62,7 +62,7 @@ class Sum:
     steps: int = 0
     tokens: int = 0
 
-    def add(self, push: Push) -> None:
+    def add(self, push: AuditedPush) -> None:
         self.pushes += 1
         self.steps += push.told.steps
         self.tokens += push.told.tokens
@@ -72,7 +72,7 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Violation:
+class Breach:
     """A broken rule and the lines of the tape that show it."""
 
     text: str
@@ -80,7 +80,7 @@ class Violation:
 
 
 @dataclass
-class Report:
+class AuditReport:
     """What an audit found."""
 
     lines: int = 0
@@ -100,7 +100,7 @@ class Report:
     """Local steps done again by restarted islands."""
     torn: int = 0
     """Lines that a killed process left unfinished."""
-    violations: list[Violation] = field(default_factory=list)
+    violations: list[Breach] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:

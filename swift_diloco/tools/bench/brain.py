@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from swift_diloco.core.errors import InternalError
-from swift_diloco.tools.bench.lines import Line, line
+from swift_diloco.tools.bench.lines import Figure, line
 
 EVENTS_PER_S = 20_000.0
 """What 1,000 islands that answer, progress, beat and complete need every few seconds, on a tenth of a core."""
@@ -26,7 +26,7 @@ class Options:
     rounds: int = 20
 
 
-class Measured(msgspec.Struct, frozen=True):
+class BrainMeasured(msgspec.Struct, frozen=True):
     """What the process printed."""
 
     events: int
@@ -34,14 +34,14 @@ class Measured(msgspec.Struct, frozen=True):
     slowest_event_ms: float
 
 
-def run(options: Options) -> list[Line]:
+def run(options: Options) -> list[Figure]:
     """Measure in a process of its own."""
     words = [str(each) for each in (options.islands, options.fragments, options.rounds)]
     command = [sys.executable, "-m", "syncer.bench", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     if done.returncode != 0:
         raise InternalError(f"`{' '.join(command)}` ended with code {done.returncode}: {done.stderr.strip()}")
-    measured = msgspec.json.decode(done.stdout, type=Measured)
+    measured = msgspec.json.decode(done.stdout, type=BrainMeasured)
     return [
         line(
             "brain_events",

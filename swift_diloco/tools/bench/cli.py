@@ -15,7 +15,7 @@ from typing import Any
 from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings.schema import nearest
-from swift_diloco.tools.bench.lines import Line, say
+from swift_diloco.tools.bench.lines import Figure, say
 from swift_diloco.tools.bench.processes import THREADS_VARIABLE
 
 PROGRAM = "swift-diloco bench"
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def measure(name: str, words: Sequence[str]) -> list[Line]:
+def measure(name: str, words: Sequence[str]) -> list[Figure]:
     """The figures of one bench."""
     try:
         module = importlib.import_module(f"swift_diloco.tools.bench.{name}")
@@ -55,7 +55,7 @@ def measure(name: str, words: Sequence[str]) -> list[Line]:
         if error.name != "torch":
             raise
         raise UserError(f"bench {name} runs an island, which needs torch; install swift-diloco[cpu]") from None
-    run: Callable[[Any], list[Line]] = module.run
+    run: Callable[[Any], list[Figure]] = module.run
     return run(options_of(module.Options, f"{PROGRAM} {name}", BENCHES[name], words))
 
 

@@ -17,7 +17,7 @@ Detail: TypeAlias = float | int | str | list[float]
 """What else a line may tell."""
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure."""
 
     name: str
@@ -41,11 +41,11 @@ def line(
     figures: tuple[float, float, float],
     better: Literal["higher", "lower"] = "higher",
     **details: Detail,
-) -> Line:
+) -> Figure:
     """The line of `figures` = (value, ceiling, target of their ratio)."""
     value, ceiling, target = figures
     ratio = value / ceiling if ceiling else float("inf")
-    return Line(
+    return Figure(
         name=name,
         value=short(value),
         unit=unit,
@@ -59,7 +59,7 @@ def line(
     )
 
 
-def say(figure: Line) -> None:
+def say(figure: Figure) -> None:
     """Print one line."""
     print(msgspec.json.encode(figure).decode(), flush=True)
 

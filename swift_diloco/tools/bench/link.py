@@ -18,9 +18,9 @@ import numpy as np
 
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.numbers.digest import checksum
-from swift_diloco.tools.bench.lines import Detail, Line, line, median, short
+from swift_diloco.tools.bench.lines import Detail, Figure, line, median, short
 from swift_diloco.tools.bench.processes import MIB, SyncerProcess
-from swift_diloco.tools.bench.rank import Dial, Rank, even_layout
+from swift_diloco.tools.bench.rank import Rank, Target, even_layout
 from swift_diloco.tools.bench.raw import RawPeer
 
 TARGET_RATIO = 0.5
@@ -42,13 +42,13 @@ class Options:
     repeats: int = 7
 
 
-def run(options: Options) -> list[Line]:
+def run(options: Options) -> list[Figure]:
     """Measure."""
     size = options.mebibytes * MIB
     raw_push, raw_fetch = [], []
     logging.getLogger("swift_diloco").setLevel(logging.WARNING)
     with SyncerProcess(*SYNCER_FLAGS) as syncer, RawPeer() as raw:
-        dial = Dial(syncer.address, syncer.address)
+        dial = Target(syncer.address, syncer.address)
         with Rank(dial, 0, even_layout(size // 4, 1)) as rank:
             for number in range(WARM_ROUNDS + options.repeats):
                 rounds_until(rank, number + 1)
@@ -91,7 +91,7 @@ def parts_us() -> dict[str, float]:
     return times
 
 
-def _line(name: str, ours_s: list[float], raw_s: list[float], gb: float, parts: Mapping[str, float]) -> Line:
+def _line(name: str, ours_s: list[float], raw_s: list[float], gb: float, parts: Mapping[str, float]) -> Figure:
     figures = (gb / median(ours_s), gb / median(raw_s), TARGET_RATIO)
     mib = gb * 1e9 / MIB
     where: dict[str, Detail] = {

@@ -18,7 +18,7 @@ from swift_diloco.core.numbers import kernels
 from swift_diloco.core.numbers.merge import Contribution, MergePlan, MergeRule, TensorSlot, merge_and_step_fragment
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings, OuterState
 from swift_diloco.tools.bench.ceilings import copies, seconds
-from swift_diloco.tools.bench.lines import Line, line, median, short
+from swift_diloco.tools.bench.lines import Figure, line, median, short
 
 ISLANDS = 4
 STREAMS = 2 * ISLANDS + 4
@@ -36,7 +36,7 @@ class Options:
     threads: int = 2
 
 
-def run(options: Options) -> list[Line]:
+def run(options: Options) -> list[Figure]:
     """Measure."""
     kernels.warm_up()
     n = options.elements // TENSORS * TENSORS

@@ -28,7 +28,7 @@ from swift_diloco.core.layout.tensors import Layout, TensorSpec
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island.island import Island, JobFacts
 from swift_diloco.island.ranks.torch_group import LoneRank
-from swift_diloco.tools.bench.lines import Detail, Line, line, median, short
+from swift_diloco.tools.bench.lines import Detail, Figure, line, median, short
 from swift_diloco.tools.bench.processes import THREADS_VARIABLE, SyncerProcess, end
 from swift_diloco.tools.bench.rank import even_layout
 
@@ -123,7 +123,7 @@ class FlatModel:
         return time.perf_counter() - begin
 
 
-def run(options: Options) -> list[Line]:
+def run(options: Options) -> list[Figure]:
     """Measure."""
     syncs = options.warm_syncs + options.syncs
     flags = ("--fragments", str(options.fragments), "--sync-every-steps", str(options.fragments))

@@ -21,7 +21,7 @@ OWN_ENTRIES = ("data", "model", "logs", "syncer", "island-*", "alone", "report.j
 
 
 @dataclass(frozen=True)
-class RunFolder:
+class QuickstartFolder:
     """Where everything of a run lies."""
 
     root: Path
@@ -64,7 +64,7 @@ class RunFolder:
         return self.root / "logs" / f"{job}.log"
 
 
-def claim(root: Path) -> tuple[RunFolder, IO[str]]:
+def claim(root: Path) -> tuple[QuickstartFolder, IO[str]]:
     """Make the folder ours and empty; the lock is held until the returned file is closed."""
     root = root.expanduser().resolve()
     if root.exists() and not root.is_dir():
@@ -85,7 +85,7 @@ def claim(root: Path) -> tuple[RunFolder, IO[str]]:
     _remove_own(root)
     for name in ("data", "logs"):
         (root / name).mkdir()
-    return RunFolder(root), lock
+    return QuickstartFolder(root), lock
 
 
 def _remove_own(root: Path) -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 from swift_diloco.core.files.run_folder import living_address
 from swift_diloco.tools.quickstart.data import corpus, model
 from swift_diloco.tools.quickstart.errors import QuickstartError
-from swift_diloco.tools.quickstart.folder import RunFolder, claim
+from swift_diloco.tools.quickstart.folder import QuickstartFolder, claim
 from swift_diloco.tools.quickstart.jobs import commands
 from swift_diloco.tools.quickstart.jobs.chaos import VICTIM, Chaos
 from swift_diloco.tools.quickstart.jobs.progress import Display, Watch
-from swift_diloco.tools.quickstart.jobs.supervisor import Command, Supervisor
+from swift_diloco.tools.quickstart.jobs.supervisor import JobCommand, Supervisor
 from swift_diloco.tools.quickstart.result import evaluate, losses, page, plots, report
 from swift_diloco.tools.quickstart.result.figures import read_tape
 
@@ -51,7 +51,7 @@ class Options:
 class _Run:
     """What the phases share."""
 
-    folder: RunFolder
+    folder: QuickstartFolder
     recipe: commands.Recipe
     display: Display
     begin_s: float = field(default_factory=time.monotonic)
@@ -62,7 +62,7 @@ class _Run:
     def limit_s(self) -> float:
         return START_LIMIT_S + self.recipe.steps * STEP_LIMIT_S
 
-    def start(self, supervisor: Supervisor, command: Command, name: str = "") -> None:
+    def start(self, supervisor: Supervisor, command: JobCommand, name: str = "") -> None:
         self.started[name or command.name] = command.typed()
         supervisor.start(command)
 
@@ -134,7 +134,7 @@ def _train_alone(run: _Run) -> None:
         supervisor.wait(limit_s=run.limit_s, what="training one island alone", tick=tick)
 
 
-def _points(folder: RunFolder, job: str) -> list[losses.Point]:
+def _points(folder: QuickstartFolder, job: str) -> list[losses.Point]:
     points = losses.read_points(folder.output(job))
     if not points:
         raise QuickstartError(f"{job} logged no training step in {folder.output(job)}; its log is {folder.log(job)}")
@@ -161,7 +161,7 @@ def _write_report(run: _Run, measured: report.Measured, data: corpus.Corpus, par
     curves = {i: _points(run.folder, commands.island_name(i)) for i in range(run.recipe.islands)}
     alone = _points(run.folder, commands.ALONE)
     seconds = time.monotonic() - run.begin_s
-    facts = report.Facts(parameters, data.size, len(data.held_out), run.started, seconds)
+    facts = report.RunFacts(parameters, data.size, len(data.held_out), run.started, seconds)
     if run.chaos is not None:
         curves[VICTIM] = losses.joined(run.chaos.first_life, curves[VICTIM])
         facts = replace(facts, moments=run.chaos.happened(tape), chaos=run.chaos.checks(tape))
@@ -172,7 +172,7 @@ def _write_report(run: _Run, measured: report.Measured, data: corpus.Corpus, par
     return result
 
 
-def _prepare(folder: RunFolder, islands: int) -> tuple[corpus.Corpus, int]:
+def _prepare(folder: QuickstartFolder, islands: int) -> tuple[corpus.Corpus, int]:
     """Write data and model; returns the corpus and the number of parameters."""
     data = corpus.build_corpus(islands, HELD_OUT_EXAMPLES)
     corpus.write_jsonl(folder.held_out, data.held_out)

@@ -51,7 +51,7 @@ class Then(Enum):
 
 
 @dataclass(frozen=True)
-class Done:
+class Followed:
     """An order was followed: what was done, in words, and what follows: something, or that a member has to go."""
 
     text: str
@@ -70,14 +70,14 @@ class Orders:
         try:
             followed, done = True, self._follow(request)
         except (Refusal, UserError) as error:
-            followed, done = False, Done(str(error))
+            followed, done = False, Followed(str(error))
         what, reason = request.command.value, request.reason[:TEXT_MAX]
         state.tape(tape_lines.Admin(command=what, island=request.island, done=followed, text=done.text, reason=reason))
         state.log("warning", f"an operator says {what}{f' ({reason})' if reason else ''}: {done.text}")
         state.do(Send(peer, AdminReply(state.session, request.nonce[:TEXT_MAX], followed, done.text)))
         return done.then
 
-    def _follow(self, request: AdminRequest) -> Done:
+    def _follow(self, request: AdminRequest) -> Followed:
         """Do it."""
         command = request.command
         if command in ORDERS:
@@ -89,10 +89,10 @@ class Orders:
         if command is AdminCommand.CHECKPOINT:
             return self._checkpoint()
         if command is AdminCommand.STOP:
-            return Done("the syncer stops: open rounds get their time", Then.STOP)
+            return Followed("the syncer stops: open rounds get their time", Then.STOP)
         raise Refusal(f"{command.value} is not the coordinator's to answer")
 
-    def _relay(self, order: Order, request: AdminRequest) -> Done:
+    def _relay(self, order: Order, request: AdminRequest) -> Followed:
         """Send an order to one or all islands."""
         state = self._state
         members = [self._member(request.island)] if request.island is not None else state.roster.ordered()
@@ -104,9 +104,9 @@ class Orders:
             state.send(member, Command(state.session, member.generation, order, reason))
         missed = [member.island for member in members if not member.linked]
         text = f"{order.value} was sent to {_islands([member.island for member in reached])}"
-        return Done(text + (f"; not to {_islands(missed)}, whose link is down" if missed else ""))
+        return Followed(text + (f"; not to {_islands(missed)}, whose link is down" if missed else ""))
 
-    def _set(self, changes: tuple[tuple[str, str], ...]) -> Done:
+    def _set(self, changes: tuple[tuple[str, str], ...]) -> Followed:
         if not 0 < len(changes) <= CHANGES_MAX:
             raise Refusal(f"{len(changes)} changes; expected 1 to {CHANGES_MAX}, such as min_islands=2")
         wanted: dict[str, int] = {}
@@ -120,9 +120,9 @@ class Orders:
         apply_overrides(self._state, wanted)
         self._state.checkpoint_wanted = bool(self._state.settings.checkpoint_path)  # It outlives a crash.
         text = ", ".join(f"{name} is {value} (was {before[name]})" for name, value in wanted.items())
-        return Done(text, Then.EXAMINE)
+        return Followed(text, Then.EXAMINE)
 
-    def _kick(self, request: AdminRequest) -> Done:
+    def _kick(self, request: AdminRequest) -> Followed:
         state = self._state
         if request.island is None:
             raise Refusal("which island? give --island N")
@@ -131,16 +131,16 @@ class Orders:
         reason = f"an operator ended its membership{f': {request.reason[:TEXT_MAX]}' if request.reason else ''}"
         state.send(member, Unknown(state.session, member.generation, reason))
         text = f"{member} is no member any more and is not taken again for {KICKED_S:g} s"
-        return Done(text, Over(member, reason))
+        return Followed(text, Over(member, reason))
 
-    def _checkpoint(self) -> Done:
+    def _checkpoint(self) -> Followed:
         state = self._state
         if not state.settings.checkpoint_path:
             raise Refusal("the syncer was started without --checkpoint-path")
         if state.values is None:
             raise Refusal("there are no values yet")
         state.checkpoint_wanted = True
-        return Done("a checkpoint is being written")
+        return Followed("a checkpoint is being written")
 
     def _member(self, island: int) -> Member:
         member = self._state.roster.members.get(island)

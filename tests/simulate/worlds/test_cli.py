@@ -8,7 +8,7 @@ import pytest
 
 from swift_diloco.cli import main
 from swift_diloco.simulate.worlds import cli
-from swift_diloco.simulate.worlds.cli import Outcome
+from swift_diloco.simulate.worlds.cli import WorldEnd
 from swift_diloco.simulate.worlds.plans import plan_json, rough_plan
 
 
@@ -32,7 +32,11 @@ def test_one_world_tells_its_story_and_replays_from_its_plan(
 def test_a_world_that_fails_is_told_with_its_seed_and_the_command_exits_with_1(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    outcomes = [Outcome(4, "", {"cut": 2}), Outcome(5, "Violation: twice", {"cut": 1, "kill": 1}), Outcome(6, "", {})]
+    outcomes = [
+        WorldEnd(4, "", {"cut": 2}),
+        WorldEnd(5, "Violation: twice", {"cut": 1, "kill": 1}),
+        WorldEnd(6, "", {}),
+    ]
     assert cli._report(outcomes) == 1
     assert capsys.readouterr().out.splitlines() == [
         "seed 5 failed: Violation: twice",

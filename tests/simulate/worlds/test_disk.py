@@ -12,13 +12,13 @@ from swift_diloco.core.formats.messages import ValueName
 from swift_diloco.core.layout.fragments import plan_fragments
 from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from swift_diloco.simulate.worlds.disk import SLOW_FACTOR, Disk, Image
-from swift_diloco.simulate.worlds.truth import Delta, History
+from swift_diloco.simulate.worlds.truth import History, Learned
 from swift_diloco.simulate.worlds.world import World
 from syncer.events import CheckpointFailed, CheckpointWritten, Event, FragmentWritten
 
 LAYOUT = make_layout([TensorSpec("a", (2,), "avg"), TensorSpec("b", (2,), "avg")])
 SHAPE = (LAYOUT, plan_fragments(LAYOUT, 2, "binpack"))
-LATE = Delta(0.5, frozenset({(0, "life", 1)}))
+LATE = Learned(0.5, frozenset({(0, "life", 1)}))
 
 
 def value(fragment: int, version: int) -> ValueName:
@@ -41,7 +41,7 @@ class Process:
     def value_of(self, name: ValueName) -> float:
         return self.values[name]
 
-    def delta_of(self, push: str) -> Delta:
+    def delta_of(self, push: str) -> Learned:
         assert push == "late"
         return LATE
 

@@ -14,7 +14,7 @@ from swift_diloco.simulate.worlds.island_host import Life
 from swift_diloco.simulate.worlds.island_parts import Local, Staging
 from swift_diloco.simulate.worlds.plans import IslandPlan, Plan
 from swift_diloco.simulate.worlds.run import Run
-from swift_diloco.simulate.worlds.truth import Captured, Delta, Unit
+from swift_diloco.simulate.worlds.truth import Captured, Learned, Unit
 
 OLD, NEW = (0, "life", 1), (0, "life", 2)
 NAME = ValueName(0, 3, repr(10.0))
@@ -83,7 +83,7 @@ def test_install_that_fails_on_a_rank_ends_all_of_them_and_the_syncer_is_told(li
 def test_delta_is_measured_from_the_anchor_and_one_that_is_poisoned_is_not_finite(life: Life) -> None:
     capture = events.Capture("p", 0, 2)
     life._perform(capture)
-    assert life.captures["p"] == Delta(3.0, BOTH)
+    assert life.captures["p"] == Learned(3.0, BOTH)
     assert (life.locals[0].at_capture, life.locals[0].since_capture) == (5.0, NONE)
     assert life.syncer.history.captured == [Captured("p", 2, BOTH)]
     life.armed.poison = 1

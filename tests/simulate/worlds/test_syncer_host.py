@@ -12,7 +12,7 @@ from swift_diloco.core.formats.messages import IslandMessage, Leave, Published, 
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.simulate.worlds.syncer_host import SyncerHost
 from swift_diloco.simulate.worlds.syncer_parts import Generation
-from swift_diloco.simulate.worlds.truth import Delta, History
+from swift_diloco.simulate.worlds.truth import History, Learned
 from swift_diloco.simulate.worlds.world import Link, World
 from syncer import events as ev
 from syncer.brain.coordinator import Coordinator
@@ -39,7 +39,7 @@ class Sender:
 
     island: int = 0
     alive: bool = True
-    captures: dict[str, Delta] = field(default_factory=dict)
+    captures: dict[str, Learned] = field(default_factory=dict)
     damaged: bool = False
 
     def push_s(self, rank: int) -> float:
@@ -76,7 +76,7 @@ class Syncer:
 
     def complete(self, *uploads: str, value: float = 1.0) -> None:
         for upload in uploads:
-            self.sender.captures[upload] = Delta(value, frozenset({(0, "life", 1)}))
+            self.sender.captures[upload] = Learned(value, frozenset({(0, "life", 1)}))
             self.perform(ev.OpenUpload(upload, "g", 0, "f32"))
 
     def begin(self) -> ValueName:
@@ -93,7 +93,7 @@ def syncer() -> Syncer:
 
 
 def test_upload_tells_of_its_progress_and_of_its_end(syncer: Syncer) -> None:
-    syncer.sender.captures["u"] = Delta(1.0, frozenset())
+    syncer.sender.captures["u"] = Learned(1.0, frozenset())
     heard = syncer.perform(ev.OpenUpload("u", "g", 0, "f32"))
     assert heard == [ev.UploadProgressed("u")] * 3 + [ev.UploadCompleted("u", syncer.host.push_bytes)]
     assert syncer.host.bytes_pushed == syncer.host.push_bytes
@@ -101,7 +101,7 @@ def test_upload_tells_of_its_progress_and_of_its_end(syncer: Syncer) -> None:
 
 @pytest.mark.parametrize("fault", ["not captured", "link down", "parted", "dead"])
 def test_upload_waits_for_its_capture_and_its_link_and_goes_on_then(syncer: Syncer, fault: str) -> None:
-    capture, link = Delta(1.0, frozenset()), syncer.host.links["b0"]
+    capture, link = Learned(1.0, frozenset()), syncer.host.links["b0"]
     if fault != "not captured":
         syncer.sender.captures["u"] = capture
     if fault == "link down":
@@ -116,7 +116,7 @@ def test_upload_waits_for_its_capture_and_its_link_and_goes_on_then(syncer: Sync
 
 def test_upload_that_never_arrives_undamaged_fails(syncer: Syncer) -> None:
     syncer.sender.damaged = True
-    syncer.sender.captures["u"] = Delta(1.0, frozenset())
+    syncer.sender.captures["u"] = Learned(1.0, frozenset())
     assert syncer.perform(ev.OpenUpload("u", "g", 0, "f32"))[-1] == ev.UploadFailed("u", "damaged for good")
     assert syncer.host.uploads == {} and syncer.history.ended == syncer.history.opened
 

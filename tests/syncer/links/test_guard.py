@@ -12,7 +12,7 @@ from swift_diloco.core.formats.messages import Heartbeat
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.tools.keygen.cli import make_pairs, new_pair
-from syncer.links.guard import Guard, KeyRing, Role, load_ring
+from syncer.links.guard import Guard, KeyRing, PeerRole, load_ring
 from syncer.links.refusals import Gate
 
 SERVER, ISLAND, ADMIN, BOTH, STRANGER = (new_pair() for _ in range(5))
@@ -30,14 +30,14 @@ def question(pair: KeyPair) -> list[bytes]:
 @pytest.mark.parametrize(
     ("pair", "role"),
     [
-        (ISLAND, Role.ISLAND),
-        (ADMIN, Role.ADMIN),
-        (BOTH, Role.ISLAND | Role.ADMIN),
-        (STRANGER, Role.NOBODY),
-        (SERVER, Role.NOBODY),
+        (ISLAND, PeerRole.ISLAND),
+        (ADMIN, PeerRole.ADMIN),
+        (BOTH, PeerRole.ISLAND | PeerRole.ADMIN),
+        (STRANGER, PeerRole.NOBODY),
+        (SERVER, PeerRole.NOBODY),
     ],
 )
-def test_a_key_has_the_roles_of_the_lists_it_is_in(pair: KeyPair, role: Role) -> None:
+def test_a_key_has_the_roles_of_the_lists_it_is_in(pair: KeyPair, role: PeerRole) -> None:
     assert RING.role(pair.public) == role
     guard = Guard(RING)
     answer = guard._answer(question(pair))
@@ -74,15 +74,15 @@ def test_a_key_that_keeps_knocking_is_named_once(caplog: pytest.LogCaptureFixtur
 
 def test_with_keys_orders_need_an_admin_key_and_an_admin_is_no_island() -> None:
     gate = Gate("token", guarded=True)
-    assert gate.refusal(Role.ADMIN, ORDER) is None
-    assert gate.refusal(Role.ISLAND, ORDER) == "orders need a key that is among --admin-keys"
-    assert gate.refusal(Role.ISLAND, BEAT) is None
-    assert gate.refusal(Role.ADMIN, BEAT) == "this key gives orders; it is no island's"
+    assert gate.refusal(PeerRole.ADMIN, ORDER) is None
+    assert gate.refusal(PeerRole.ISLAND, ORDER) == "orders need a key that is among --admin-keys"
+    assert gate.refusal(PeerRole.ISLAND, BEAT) is None
+    assert gate.refusal(PeerRole.ADMIN, BEAT) == "this key gives orders; it is no island's"
 
 
 @pytest.mark.parametrize(("token", "taken"), [("token", True), ("", False), ("tokem", False)])
 def test_without_keys_orders_need_the_run_folders_token(token: str, taken: bool) -> None:
-    assert (Gate(token).refusal(Role.ISLAND, ORDER) is None) == taken
+    assert (Gate(token).refusal(PeerRole.ISLAND, ORDER) is None) == taken
 
 
 def test_a_folder_of_all_public_keys_makes_islands_of_neither_syncer_nor_admin(tmp_path: Path) -> None:

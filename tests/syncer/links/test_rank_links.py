@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from syncer.events import RegisterRank
-from syncer.links.rank_links import Links
+from syncer.links.rank_links import RankLinks
 from tests.syncer.served import LAYOUT, PLAN, column_cut, whole
 
 
-def register(links: Links, generation: str, rank: int, peer: str) -> None:
+def register(links: RankLinks, generation: str, rank: int, peer: str) -> None:
     links.register(RegisterRank(generation, 0, rank, peer, column_cut(LAYOUT, rank)), LAYOUT, PLAN)
 
 
 def test_rank_is_found_only_on_its_own_link_and_by_its_own_names() -> None:
-    links = Links()
+    links = RankLinks()
     register(links, "g", 1, "p1")
     found = links.find("p1", "g", 1)
     assert found is not None and (found.generation, found.rank, found.peer) == ("g", 1, "p1")
@@ -22,7 +22,7 @@ def test_rank_is_found_only_on_its_own_link_and_by_its_own_names() -> None:
 
 
 def test_new_link_of_a_rank_replaces_the_earlier_one() -> None:
-    links = Links()
+    links = RankLinks()
     register(links, "g", 0, "old")
     earlier = links.find("old", "g", 0)
     register(links, "g", 0, "new")
@@ -33,7 +33,7 @@ def test_new_link_of_a_rank_replaces_the_earlier_one() -> None:
 
 
 def test_everybody_is_each_control_and_bulk_link_of_each_generation() -> None:
-    links = Links()
+    links = RankLinks()
     links.welcomed("g", "control")
     register(links, "g", 0, "bulk0")
     register(links, "g", 1, "bulk1")
@@ -43,7 +43,7 @@ def test_everybody_is_each_control_and_bulk_link_of_each_generation() -> None:
 
 
 def test_link_that_is_gone_belongs_to_nobody_until_the_rank_comes_back() -> None:
-    links = Links()
+    links = RankLinks()
     links.welcomed("g", "control")
     register(links, "g", 0, "bulk")
     gone = links.peer_gone("bulk")
@@ -56,7 +56,7 @@ def test_link_that_is_gone_belongs_to_nobody_until_the_rank_comes_back() -> None
 
 
 def test_forgotten_generation_has_no_links() -> None:
-    links = Links()
+    links = RankLinks()
     links.welcomed("g", "control")
     register(links, "g", 0, "bulk")
     assert [link.rank for link in links.forget("g")] == [0]
@@ -64,7 +64,7 @@ def test_forgotten_generation_has_no_links() -> None:
 
 
 def test_streams_follow_from_the_boxes() -> None:
-    links = Links()
+    links = RankLinks()
     link = links.register(RegisterRank("g", 0, 0, "p", whole(LAYOUT)), LAYOUT, PLAN)
     sizes = [link.stream(fragment).elements for fragment in range(len(PLAN))]
     assert sum(sizes) == LAYOUT.elements

@@ -9,7 +9,7 @@ import pytest
 from swift_diloco.core.formats.messages import Fetch, Leave, Refused, SyncerMessage, Unknown, ValueName
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, AdminRequest
 from syncer.events import Peer
-from syncer.links.guard import Role
+from syncer.links.guard import PeerRole
 from syncer.links.refusals import COMPLAINT_INTERVAL_S, STALE_REPLY_INTERVAL_S, Complaints, Gate
 
 TRAINS = Leave("s", "g", "")
@@ -27,19 +27,19 @@ BY_KEY = "orders need a key that is among --admin-keys"
 @pytest.mark.parametrize(
     ("gate", "role", "message", "refusal"),
     [
-        (Gate("t"), Role.ISLAND, TRAINS, None),
-        (Gate("t"), Role.ADMIN, TRAINS, "this key gives orders; it is no island's"),
-        (Gate("t"), Role.ISLAND | Role.ADMIN, TRAINS, None),
-        (Gate("t"), Role.ISLAND, order("t"), None),
-        (Gate("t"), Role.ISLAND, order("T"), BY_TOKEN),
-        (Gate("t"), Role.ISLAND, order(), BY_TOKEN),
-        (Gate(), Role.ISLAND, order(), BY_TOKEN),
-        (Gate("t", guarded=True), Role.ISLAND, order("t"), BY_KEY),
-        (Gate("t", guarded=True), Role.ADMIN, order(), None),
+        (Gate("t"), PeerRole.ISLAND, TRAINS, None),
+        (Gate("t"), PeerRole.ADMIN, TRAINS, "this key gives orders; it is no island's"),
+        (Gate("t"), PeerRole.ISLAND | PeerRole.ADMIN, TRAINS, None),
+        (Gate("t"), PeerRole.ISLAND, order("t"), None),
+        (Gate("t"), PeerRole.ISLAND, order("T"), BY_TOKEN),
+        (Gate("t"), PeerRole.ISLAND, order(), BY_TOKEN),
+        (Gate(), PeerRole.ISLAND, order(), BY_TOKEN),
+        (Gate("t", guarded=True), PeerRole.ISLAND, order("t"), BY_KEY),
+        (Gate("t", guarded=True), PeerRole.ADMIN, order(), None),
     ],
 )
 def test_role_and_token_decide_whose_message_is_taken(
-    gate: Gate, role: Role, message: Leave | AdminRequest, refusal: str | None
+    gate: Gate, role: PeerRole, message: Leave | AdminRequest, refusal: str | None
 ) -> None:
     found = gate.refusal(role, message)
     assert found is None if refusal is None else found is not None and found.startswith(refusal)

@@ -15,7 +15,7 @@ from swift_diloco.core.numbers.digest import fragment_digest
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings
 from syncer.numbers.deltas import FlatDelta
 from syncer.numbers.global_state import SPARE_BUFFERS, GlobalState
-from syncer.numbers.outer_step import Push
+from syncer.numbers.outer_step import Weighted
 
 LAYOUT = make_layout([TensorSpec("a", (2, 3), "rda"), TensorSpec("b", (4,), "avg")])
 PLAN = FragmentPlan(((0,), (1,)))
@@ -34,7 +34,7 @@ def state_of(outer: OuterSettings, *values: NDArray[np.float32], average_only: b
 
 def step(state: GlobalState, t: int, fragment: int, *deltas: NDArray[np.float32]) -> None:
     """An outer step with equal weights."""
-    pushes = [Push(i, 1.0, FlatDelta(delta)) for i, delta in enumerate(deltas)]
+    pushes = [Weighted(i, 1.0, FlatDelta(delta)) for i, delta in enumerate(deltas)]
     result = state.merge_job(fragment, pushes)()
     state.keep(t, result)
     state.commit(t, ValueName(fragment, t, result.digest))
@@ -126,7 +126,7 @@ def test_commit_leaves_the_old_buffer_as_it_was() -> None:
     state = state_of(OuterSettings(1.0), f32(0, 0, 0, 0, 0, 0), f32(1, 2, 3, 4))
     old = state.present(1)
     assert old is not None
-    result = state.merge_job(1, [Push(0, 1.0, FlatDelta(f32(1, 1, 1, 1)))])()
+    result = state.merge_job(1, [Weighted(0, 1.0, FlatDelta(f32(1, 1, 1, 1)))])()
     assert values_of(state, 1) == [1, 2, 3, 4]
     state.keep(1, result)
     assert state.commit(1, ValueName(1, 1, result.digest)) is old
@@ -137,7 +137,7 @@ def test_commit_leaves_the_old_buffer_as_it_was() -> None:
 def test_void_result_leaves_values_and_momentum() -> None:
     state = state_of(OuterSettings(1.0, 0.5), f32(0, 0, 0, 0, 0, 0), f32(0, 0, 0, 0))
     step(state, 1, 1, f32(1, 1, 1, 1))
-    result = state.merge_job(1, [Push(3, 1.0, FlatDelta(f32(0, np.nan, 0, 0)))])()
+    result = state.merge_job(1, [Weighted(3, 1.0, FlatDelta(f32(0, np.nan, 0, 0)))])()
     assert result.outcome.void and result.outcome.offenders == (3,) and result.digest == ""
     state.keep(2, result)
     state.discard(2)
@@ -148,7 +148,7 @@ def test_void_result_leaves_values_and_momentum() -> None:
 
 def test_result_with_another_name_is_our_bug() -> None:
     state = state_of(OuterSettings(1.0), f32(0, 0, 0, 0, 0, 0), f32(0, 0, 0, 0))
-    state.keep(1, state.merge_job(1, [Push(0, 1.0, FlatDelta(f32(1, 1, 1, 1)))])())
+    state.keep(1, state.merge_job(1, [Weighted(0, 1.0, FlatDelta(f32(1, 1, 1, 1)))])())
     with pytest.raises(AssertionError, match="does not follow"):
         state.commit(1, ValueName(1, 1, "another digest"))
 

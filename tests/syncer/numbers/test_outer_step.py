@@ -13,7 +13,7 @@ from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.numbers.merge import Contribution, MergePlan, merge_and_step_fragment
 from swift_diloco.core.numbers.outer_optimizer import RANGE_ELEMENTS, OuterSettings, OuterState
 from syncer.numbers.deltas import FlatDelta
-from syncer.numbers.outer_step import Push, merge_pushes
+from syncer.numbers.outer_step import Weighted, merge_pushes
 from tests.syncer.numbers.encoded import LOSSY, SIZE, SLOTS, encoded, floats
 
 
@@ -32,7 +32,11 @@ def test_merging_encoded_deltas_gives_the_bits_of_decoding_them_first(
         for encoded_ones in (True, False):
             out = OuterState(np.empty(SIZE, np.float32), np.empty(SIZE, np.float32))
             if encoded_ones:
-                pushes = [Push(0, 2.0, one, 0), Push(1, 1.0, FlatDelta(two), 1), Push(2, 0.0, one, 2)]
+                pushes = [
+                    Weighted(0, 2.0, one, 0),
+                    Weighted(1, 1.0, FlatDelta(two), 1),
+                    Weighted(2, 0.0, one, 2),
+                ]
                 outcome = merge_pushes(plan, pushes, state, out, pool)
             else:
                 given = [Contribution(0, 2.0, one_flat, 0), Contribution(1, 1.0, two, 1)]
@@ -52,7 +56,7 @@ def test_an_encoded_delta_that_is_not_finite_names_its_island(
     monkeypatch.setattr(merging, "SCRATCH_BYTES", scratch_bytes)
     bad = floats(6)
     bad[SIZE // 2] = np.inf
-    pushes = [Push(3, 1.0, encoded(bad, encoding)[0]), Push(4, 1.0, encoded(floats(7), encoding)[0])]
+    pushes = [Weighted(3, 1.0, encoded(bad, encoding)[0]), Weighted(4, 1.0, encoded(floats(7), encoding)[0])]
     out = OuterState(np.empty(SIZE, np.float32))
     outcome = merge_pushes(MergePlan(SLOTS, OuterSettings(1.0)), pushes, OuterState(floats(8)), out, None)
     assert outcome.void and outcome.offenders == (3,)
@@ -61,7 +65,7 @@ def test_an_encoded_delta_that_is_not_finite_names_its_island(
 def test_a_large_tensor_is_merged_within_the_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six islands' deltas of 12 MB each, decoded within a window of 4 MiB and some rows each."""
     monkeypatch.setattr(merging, "SCRATCH_BYTES", 1 << 20)
-    pushes = [Push(i, 1.0, encoded(floats(i), Encoding.Q4)[0]) for i in range(6)]
+    pushes = [Weighted(i, 1.0, encoded(floats(i), Encoding.Q4)[0]) for i in range(6)]
     out, state = OuterState(np.empty(SIZE, np.float32)), OuterState(floats(8))
     plan = MergePlan(SLOTS, OuterSettings(1.0), Encoding.Q4)
     merge_pushes(plan, pushes, state, out, None)
@@ -77,6 +81,6 @@ def test_a_large_tensor_is_merged_within_the_scratch(monkeypatch: pytest.MonkeyP
 
 def test_all_weights_zero_take_no_step() -> None:
     out = OuterState(np.empty(SIZE, np.float32))
-    pushes = [Push(0, 0.0, encoded(floats(9), Encoding.Q4)[0])]
+    pushes = [Weighted(0, 0.0, encoded(floats(9), Encoding.Q4)[0])]
     outcome = merge_pushes(MergePlan(SLOTS, OuterSettings(1.0)), pushes, OuterState(floats(8)), out, None)
     assert outcome.void and outcome.offenders == () and outcome.total_weight == 0

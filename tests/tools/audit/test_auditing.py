@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.formats import tape_lines as lines
 from swift_diloco.tools.audit.auditing import audit
-from swift_diloco.tools.audit.report import Fate, Report
+from swift_diloco.tools.audit.report import AuditReport, Fate
 
 INIT = lines.Init(run="r", fragments=(), layout="f")
 
@@ -79,13 +79,13 @@ def resumed(t: int, *carried: str) -> lines.Resumed:
     return lines.Resumed(t=t, run="r", versions=(), carried=carried)
 
 
-def found(tmp_path: Path, *tape: lines.TapeLine) -> Report:
+def found(tmp_path: Path, *tape: lines.TapeLine) -> AuditReport:
     path = tmp_path / "tape.jsonl"
     path.write_bytes(b"".join(lines.encode(line, 1.0) for line in tape))
     return audit(path)
 
 
-def fates(report: Report) -> dict[str, tuple[int, int, int]]:
+def fates(report: AuditReport) -> dict[str, tuple[int, int, int]]:
     return {
         fate.value: (total.pushes, total.steps, total.tokens) for fate, total in report.fates.items() if total.pushes
     }
@@ -224,7 +224,7 @@ def test_a_line_that_the_format_does_not_have_is_refused_and_not_passed_over(tmp
 
 
 def test_every_fate_is_in_the_json() -> None:
-    assert {fate.value for fate in Fate} <= set(Report().plain())
+    assert {fate.value for fate in Fate} <= set(AuditReport().plain())
 
 
 def test_what_is_no_tape_is_a_users_mistake(tmp_path: Path) -> None:

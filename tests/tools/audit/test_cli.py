@@ -9,7 +9,7 @@ import pytest
 
 from swift_diloco.cli import main
 from swift_diloco.tools.audit.cli import MEANING, text_of
-from swift_diloco.tools.audit.report import Fate, Report
+from swift_diloco.tools.audit.report import AuditReport, Fate
 from tests.tools.audit.test_auditing import INIT, commit, dropped, found, joined, pushed
 
 
@@ -45,4 +45,4 @@ def test_the_text_has_a_row_per_fate_with_its_meaning_and_ends_in_the_verdict(tm
 
 
 def test_lines_that_were_torn_off_are_told_only_where_there_are_some() -> None:
-    assert not any("torn off" in line for line in text_of(Report()))
+    assert not any("torn off" in line for line in text_of(AuditReport()))

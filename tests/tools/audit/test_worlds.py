@@ -8,10 +8,10 @@ import pytest
 from swift_diloco.simulate.worlds.plans import plan_of
 from swift_diloco.simulate.worlds.run import Run
 from swift_diloco.tools.audit.auditing import Audit
-from swift_diloco.tools.audit.report import Fate, Report
+from swift_diloco.tools.audit.report import AuditReport, Fate
 
 
-def audited(seed: int) -> Report:
+def audited(seed: int) -> AuditReport:
     run = Run(plan_of(seed, faults=True, crashes=True))
     run.finish()
     auditing = Audit()

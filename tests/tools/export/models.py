@@ -33,7 +33,7 @@ def save_checkpoint(folder: Path, shapes: dict[str, tuple[int, ...]]) -> None:
         assert values.size == fragment_elements(layout, plan, fragment)
         name = ValueName(fragment, 3, fragment_digest(values))
         names.append(name)
-        entries.append(store.write_fragment(name, store_type.Part(values, None)))
+        entries.append(store.write_fragment(name, store_type.FragmentPart(values, None)))
     state = SavedState("run", 3, layout.fingerprint, tuple(names), tuple((name,) for name in names))
     store.write_manifest(state, shape, (entries, []))
 

@@ -10,7 +10,7 @@ import pytest
 
 from swift_diloco.tools.quickstart import cli, run
 from swift_diloco.tools.quickstart.data import corpus
-from swift_diloco.tools.quickstart.folder import RunFolder
+from swift_diloco.tools.quickstart.folder import QuickstartFolder
 from swift_diloco.tools.quickstart.jobs import commands
 from swift_diloco.tools.quickstart.result import evaluate
 
@@ -18,7 +18,7 @@ LOSSES = {"model": 7.5, "alone": 5.1}
 """By folder; the islands' is 5.0."""
 
 
-def prepare(folder: RunFolder, islands: int) -> tuple[corpus.Corpus, int]:
+def prepare(folder: QuickstartFolder, islands: int) -> tuple[corpus.Corpus, int]:
     """Data of eight examples; no model."""
     examples = [corpus.Example("m", f"f{i}", f"What is f{i}?", f"The function number {i}.") for i in range(8)]
     data = corpus.split(examples, islands, 2)

@@ -21,7 +21,7 @@ from swift_diloco.core.formats.tape_lines import (
     encode,
 )
 from swift_diloco.tools.quickstart.result.losses import Point
-from swift_diloco.tools.quickstart.result.report import Facts, Measured
+from swift_diloco.tools.quickstart.result.report import Measured, RunFacts
 
 Row = dict[str, Any]
 
@@ -123,10 +123,10 @@ def measured(**changes: Any) -> Measured:
     return Measured(**{**good, **changes})
 
 
-def facts() -> Facts:
+def facts() -> RunFacts:
     """The set-up of a run, with a command that HTML must escape."""
     commands = {"island-0": ("megatron", "sft", "--system", "<b>&</b>"), "alone": ("megatron", "sft")}
-    return Facts(parameters=1234567, examples=4463, held_out_examples=256, commands=commands, seconds=120.04)
+    return RunFacts(parameters=1234567, examples=4463, held_out_examples=256, commands=commands, seconds=120.04)
 
 
 def write_tape(path: Path) -> None:

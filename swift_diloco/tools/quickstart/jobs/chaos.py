@@ -13,11 +13,11 @@ from pathlib import Path
 
 from swift_diloco.core.files.run_folder import living_address, living_pid
 from swift_diloco.tools.audit.auditing import audit
-from swift_diloco.tools.quickstart.folder import RunFolder
+from swift_diloco.tools.quickstart.folder import QuickstartFolder
 from swift_diloco.tools.quickstart.jobs import commands
-from swift_diloco.tools.quickstart.jobs.supervisor import Command, Supervisor
+from swift_diloco.tools.quickstart.jobs.supervisor import JobCommand, Supervisor
 from swift_diloco.tools.quickstart.result import losses
-from swift_diloco.tools.quickstart.result.figures import Tape
+from swift_diloco.tools.quickstart.result.figures import TapeFigures
 from swift_diloco.tools.quickstart.result.report import Check, Happened
 
 VICTIM = 1
@@ -34,7 +34,7 @@ MOMENTS = 4
 
 
 @dataclass(frozen=True)
-class Moment:
+class Incident:
     """Something that was done to the run."""
 
     at: float
@@ -54,23 +54,23 @@ def newest_checkpoint(output: Path) -> Path | None:
 class Chaos:
     """Carries the plan out; `tick` is called while the run is waited for."""
 
-    folder: RunFolder
+    folder: QuickstartFolder
     recipe: commands.Recipe
     supervisor: Supervisor
-    start: Callable[[Command, str], None]
+    start: Callable[[JobCommand, str], None]
     """Start a command, known in the report under a name of its own. (The syncer is started again by its island.)"""
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[Incident] = field(default_factory=list)
     first_life: list[losses.Point] = field(default_factory=list)
     """The victim's curve until it was killed."""
 
     def __post_init__(self) -> None:
         self._plan = self._steps()
 
-    def happened(self, tape: Tape) -> tuple[Happened, ...]:
+    def happened(self, tape: TapeFigures) -> tuple[Happened, ...]:
         """The moments on the clock of the tape."""
         return tuple(Happened(round(moment.at - tape.begin, 3), moment.step, moment.what) for moment in self.moments)
 
-    def checks(self, tape: Tape) -> tuple[Check, ...]:
+    def checks(self, tape: TapeFigures) -> tuple[Check, ...]:
         """What must hold because something was killed."""
         report = audit(self.folder.tape)
         after = [commit for commit in tape.commits if self.moments and commit.time > self.moments[0].at]
@@ -131,4 +131,4 @@ class Chaos:
         return address
 
     def _note(self, island: int, what: str) -> None:
-        self.moments.append(Moment(time.time(), self._step(island), what))
+        self.moments.append(Incident(time.time(), self._step(island), what))

@@ -17,8 +17,8 @@ from typing import Literal
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.tools.quickstart.data.model import SWIFT_TEMPLATE
-from swift_diloco.tools.quickstart.folder import RunFolder
-from swift_diloco.tools.quickstart.jobs.supervisor import Command
+from swift_diloco.tools.quickstart.folder import QuickstartFolder
+from swift_diloco.tools.quickstart.jobs.supervisor import JobCommand
 
 LOOPBACK = "127.0.0.1"
 
@@ -103,7 +103,7 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def training_flags(folder: RunFolder, recipe: Recipe, shard: int, job: str) -> list[str]:
+def training_flags(folder: QuickstartFolder, recipe: Recipe, shard: int, job: str) -> list[str]:
     """What every job has in common: model, data, optimizer, where it saves."""
     flags: dict[str, object] = {
         "model": folder.model,
@@ -165,7 +165,7 @@ def syncer_arguments(recipe: Recipe) -> str:
     return shlex.join([word for name, value in flags.items() for word in (f"--{name}", str(value))])
 
 
-def diloco_flags(folder: RunFolder, recipe: Recipe, island: int, syncer: str) -> list[str]:
+def diloco_flags(folder: QuickstartFolder, recipe: Recipe, island: int, syncer: str) -> list[str]:
     """What makes a plain job an island."""
     flags = ["--plugin", "diloco", "--diloco_preset", PRESET, "--diloco_island_id", str(island)]
     flags += ["--diloco_syncer", syncer]
@@ -184,14 +184,14 @@ def island_name(island: int) -> str:
 ALONE = "alone"
 
 
-def island_command(folder: RunFolder, recipe: Recipe, island: int, syncer: str) -> Command:
+def island_command(folder: QuickstartFolder, recipe: Recipe, island: int, syncer: str) -> JobCommand:
     """One island; `syncer` is `embedded` or the address of the one that runs already."""
     name = island_name(island)
     words = training_flags(folder, recipe, island, name) + diloco_flags(folder, recipe, island, syncer)
     return _command(folder, recipe, name, words)
 
 
-def resumed_command(folder: RunFolder, recipe: Recipe, island: int, syncer: str, checkpoint: Path) -> Command:
+def resumed_command(folder: QuickstartFolder, recipe: Recipe, island: int, syncer: str, checkpoint: Path) -> JobCommand:
     """An island that goes on from its own checkpoint, with a log of its own."""
     name = island_name(island)
     words = training_flags(folder, recipe, island, name) + diloco_flags(folder, recipe, island, syncer)
@@ -203,13 +203,13 @@ def resumed_command(folder: RunFolder, recipe: Recipe, island: int, syncer: str,
     return dataclasses.replace(_command(folder, recipe, name, words), log=folder.log(f"{name}-again"))
 
 
-def alone_command(folder: RunFolder, recipe: Recipe) -> Command:
+def alone_command(folder: QuickstartFolder, recipe: Recipe) -> JobCommand:
     """Island 0's data and number of steps, without the others and without the plugin."""
     return _command(folder, recipe, ALONE, training_flags(folder, recipe, 0, ALONE))
 
 
-def _command(folder: RunFolder, recipe: Recipe, name: str, words: list[str]) -> Command:
-    return Command(
+def _command(folder: QuickstartFolder, recipe: Recipe, name: str, words: list[str]) -> JobCommand:
+    return JobCommand(
         name=name,
         argv=(trainer_program(recipe.trainer), "sft", *words),
         log=folder.log(name),

@@ -20,7 +20,7 @@ from rich.text import Text
 from swift_diloco.charts.svg import binary_bytes
 from swift_diloco.core.files.json_lines import JsonLines, read_status
 from swift_diloco.core.formats.status import Status
-from swift_diloco.tools.quickstart.folder import RunFolder
+from swift_diloco.tools.quickstart.folder import QuickstartFolder
 from swift_diloco.tools.quickstart.result.losses import LOG_NAME, Point, parse_points
 
 PLAIN_EVERY_S = 5.0
@@ -60,7 +60,7 @@ class Watch:
     """Follows the files of a set of jobs and makes snapshots of them."""
 
     def __init__(
-        self, folder: RunFolder, jobs: Sequence[str], steps: int, running: Callable[[], Iterable[str]]
+        self, folder: QuickstartFolder, jobs: Sequence[str], steps: int, running: Callable[[], Iterable[str]]
     ) -> None:
         self._folder = folder
         self._jobs = {name: JsonLines(folder.output(name) / LOG_NAME) for name in jobs}

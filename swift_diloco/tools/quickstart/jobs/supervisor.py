@@ -47,7 +47,7 @@ PROGRESS_BAR = re.compile(r"^[\w ]+: +\d+%\|")
 
 
 @dataclass(frozen=True)
-class Command:
+class JobCommand:
     """One process to run."""
 
     name: str
@@ -107,10 +107,10 @@ class Supervisor:
     def __init__(self) -> None:
         self._token = secrets.token_hex(8)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._commands: dict[str, Command] = {}
+        self._commands: dict[str, JobCommand] = {}
         self._logs: list[IO[bytes]] = []
 
-    def start(self, command: Command) -> None:
+    def start(self, command: JobCommand) -> None:
         """Start one process; its output, both streams, goes to its log."""
         command.log.parent.mkdir(parents=True, exist_ok=True)
         log = command.log.open("wb")

@@ -14,7 +14,7 @@ from swift_diloco.core.formats.tape_lines import Commit, Fetched, Final, Init, L
 
 
 @dataclass
-class Tape:
+class TapeFigures:
     """A run as the syncer saw it."""
 
     fragments: int = 0
@@ -61,9 +61,9 @@ class Tape:
         return max(per_fragment.values(), default=0)
 
 
-def parse_tape(lines: Iterable[TapeLine]) -> Tape:
+def parse_tape(lines: Iterable[TapeLine]) -> TapeFigures:
     """The events of a tape, in order, as one value."""
-    tape = Tape()
+    tape = TapeFigures()
     for line in lines:
         if isinstance(line, Opened):
             continue  # Long before anything happens: islands have their models to load.
@@ -87,8 +87,8 @@ def parse_tape(lines: Iterable[TapeLine]) -> Tape:
     return tape
 
 
-def read_tape(path: Path) -> Tape:
+def read_tape(path: Path) -> TapeFigures:
     """Read a tape file; an absent file is an empty tape."""
     if not path.exists():
-        return Tape()
+        return TapeFigures()
     return parse_tape(line for _, line in tape_file.read_tape(path) if line is not None)

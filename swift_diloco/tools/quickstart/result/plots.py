@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from swift_diloco.charts.svg import Chart, Series, smoothed
 from swift_diloco.core.formats.tape_lines import Commit
-from swift_diloco.tools.quickstart.result.figures import Tape
+from swift_diloco.tools.quickstart.result.figures import TapeFigures
 from swift_diloco.tools.quickstart.result.losses import Point
 from swift_diloco.tools.quickstart.result.report import Happened
 
@@ -27,11 +27,11 @@ def loss_chart(curves: Mapping[str, Sequence[Point]]) -> Chart:
     return Chart("plot-loss", "Training loss", "local step", "loss", tuple(series), y_from_zero=False)
 
 
-def _of_fragment(tape: Tape, fragment: int) -> list[Commit]:
+def _of_fragment(tape: TapeFigures, fragment: int) -> list[Commit]:
     return [commit for commit in tape.commits if commit.fragment == fragment and not commit.void]
 
 
-def versions_chart(tape: Tape) -> Chart:
+def versions_chart(tape: TapeFigures) -> Chart:
     """The version of each fragment over time: who moves, and whether all keep up."""
     end_s = max([tape.since_begin(commit) for commit in tape.commits] + [tape.final_s or 0.0])
     series = []
@@ -43,7 +43,7 @@ def versions_chart(tape: Tape) -> Chart:
     return Chart("plot-versions", "Versions per fragment", "seconds", "version (outer step)", tuple(series))
 
 
-def staleness_chart(tape: Tape) -> Chart:
+def staleness_chart(tape: TapeFigures) -> Chart:
     """How old each merged delta's anchor was, in local steps of its island; the tooltip tells the lag in versions."""
     series = []
     for fragment in range(tape.fragments):
@@ -60,7 +60,7 @@ def staleness_chart(tape: Tape) -> Chart:
     return Chart("plot-staleness", title, "outer step t", "local steps", tuple(series))
 
 
-def bytes_chart(tape: Tape) -> Chart:
+def bytes_chart(tape: TapeFigures) -> Chart:
     """Bytes pushed for and fetched after each outer step; 0 is the first cut, the last bar the final cut."""
     final_x = float(max((commit.t for commit in tape.commits), default=0) + 1)
     pushed = tuple(
@@ -76,7 +76,7 @@ def bytes_chart(tape: Tape) -> Chart:
 
 
 def all_charts(
-    curves: Mapping[str, Sequence[Point]], tape: Tape, moments: Sequence[Happened] = ()
+    curves: Mapping[str, Sequence[Point]], tape: TapeFigures, moments: Sequence[Happened] = ()
 ) -> tuple[Chart, ...]:
     """The plots of the report, in reading order, with what was done to the run marked in each."""
     by_step = tuple((float(moment.step), moment.what) for moment in moments)

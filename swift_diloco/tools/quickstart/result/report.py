@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from swift_diloco.tools.quickstart.result.figures import Tape
+from swift_diloco.tools.quickstart.result.figures import TapeFigures
 from swift_diloco.tools.quickstart.result.losses import Point, final_loss, first_loss
 
 FORMAT = 1
@@ -74,7 +74,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunFacts:
     """What was set up: what the report says beside its numbers."""
 
     parameters: int
@@ -113,7 +113,7 @@ class Report:
     moments: tuple[Happened, ...] = ()
 
 
-def run_checks(measured: Measured, tape: Tape) -> tuple[Check, ...]:
+def run_checks(measured: Measured, tape: TapeFigures) -> tuple[Check, ...]:
     """What must hold for the run to count as good."""
     before, after, alone = (
         measured.held_out_loss_before,
@@ -141,7 +141,7 @@ def run_checks(measured: Measured, tape: Tape) -> tuple[Check, ...]:
     )
 
 
-def island_result(island: int, points: Sequence[Point], tape: Tape) -> IslandResult:
+def island_result(island: int, points: Sequence[Point], tape: TapeFigures) -> IslandResult:
     """An island's numbers from its own log and the tape."""
     curve = list(points)
     return IslandResult(
@@ -154,7 +154,11 @@ def island_result(island: int, points: Sequence[Point], tape: Tape) -> IslandRes
 
 
 def build_report(
-    curves: Mapping[int, Sequence[Point]], alone: Sequence[Point], tape: Tape, measured: Measured, facts: Facts
+    curves: Mapping[int, Sequence[Point]],
+    alone: Sequence[Point],
+    tape: TapeFigures,
+    measured: Measured,
+    facts: RunFacts,
 ) -> Report:
     """Put the numbers together. `curves` are the islands' losses by island id."""
     checks = run_checks(measured, tape) + facts.chaos

@@ -32,11 +32,11 @@ from syncer.events import (
     WriteCheckpoint,
     WriteTape,
 )
-from syncer.files.store import Part, Store
+from syncer.files.store import FragmentPart, Store
 from syncer.files.writer import restore
 from syncer.numbers.deltas import FlatDelta
 from syncer.numbers.global_state import GlobalState, Value
-from syncer.numbers.outer_step import Push
+from syncer.numbers.outer_step import Weighted
 from tests.syncer.desk import Desk, control, initial_names, messages
 from tests.syncer.saves import LAYOUT, PLAN, SHAPE
 
@@ -249,7 +249,7 @@ class Life:
         fragment = (self.t - 1) % 2
         size = self.state.elements(fragment)
         pushes = [
-            Push(
+            Weighted(
                 island, 1.0 + island, FlatDelta(np.random.default_rng([self.t, island]).normal(size=size).astype("f4"))
             )
             for island in range(3)
@@ -262,7 +262,7 @@ class Life:
         names = self.state.names
         history = tuple((name,) for name in names)
         saved = SavedState("run", self.t, LAYOUT.fingerprint, names, history)
-        entries = [self.store.write_fragment(name, Part(*self.state.buffers_of(name))) for name in names]
+        entries = [self.store.write_fragment(name, FragmentPart(*self.state.buffers_of(name))) for name in names]
         manifest = self.store.write_manifest(saved, self.store.write_shape(SHAPE), (entries, []))
         self.store.clean()
         return manifest

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.tools.quickstart.folder import RunFolder
+from swift_diloco.tools.quickstart.folder import QuickstartFolder
 from swift_diloco.tools.quickstart.jobs import chaos, commands
 from swift_diloco.tools.quickstart.jobs.chaos import Chaos
 from swift_diloco.tools.quickstart.jobs.commands import Recipe
-from swift_diloco.tools.quickstart.jobs.supervisor import Command
+from swift_diloco.tools.quickstart.jobs.supervisor import JobCommand
 from swift_diloco.tools.quickstart.result.figures import parse_tape
 from tests.tools.quickstart import samples
 
@@ -26,9 +26,9 @@ ADDRESS = "tcp://127.0.0.1:29999"
 class Stage:
     """A run folder whose processes are played by the test."""
 
-    folder: RunFolder
+    folder: QuickstartFolder
     killed: list[str] = field(default_factory=list)
-    started: dict[str, Command] = field(default_factory=dict)
+    started: dict[str, JobCommand] = field(default_factory=dict)
     syncer: subprocess.Popen[bytes] | None = None
     again: int | None = None
     """The syncer that island 0 has started again."""
@@ -53,7 +53,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    stage = Stage(RunFolder(tmp_path))
+    stage = Stage(QuickstartFolder(tmp_path))
     stage.syncer = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
     monkeypatch.setattr(commands, "trainer_program", lambda trainer: f"/bin/{trainer}")
     monkeypatch.setattr(chaos, "living_address", lambda folder: ADDRESS)
@@ -103,7 +103,7 @@ def test_what_was_killed_must_have_come_back(stage: Stage) -> None:
     plan.folder.tape.write_text("")
     back, once = plan.checks(tape)
     assert not back.passed and "the run ended too soon" in back.detail and once.passed
-    plan.moments = [chaos.Moment(samples.BEGIN_S + 2.5, 10, f"thing {i}") for i in range(4)]
+    plan.moments = [chaos.Incident(samples.BEGIN_S + 2.5, 10, f"thing {i}") for i in range(4)]
     tape = parse_tape([*samples.tape_lines(), samples.resumed(6.8, 5)])
     back, _ = plan.checks(tape)
     assert back.passed and back.detail == "thing 0; thing 1; thing 2; thing 3"

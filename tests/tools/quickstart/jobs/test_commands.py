@@ -9,11 +9,11 @@ import pytest
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings.presets import load_preset
 from swift_diloco.core.settings.syncer_settings import parse_syncer_argv
-from swift_diloco.tools.quickstart.folder import RunFolder
+from swift_diloco.tools.quickstart.folder import QuickstartFolder
 from swift_diloco.tools.quickstart.jobs import commands
 from swift_diloco.tools.quickstart.jobs.commands import Recipe
 
-FOLDER = RunFolder(Path("/run"))
+FOLDER = QuickstartFolder(Path("/run"))
 RECIPE = Recipe(steps=40, islands=3)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from swift_diloco.core.formats.status import CheckpointStatus, MemberStatus, Status, encode
-from swift_diloco.tools.quickstart.folder import RunFolder
+from swift_diloco.tools.quickstart.folder import QuickstartFolder
 from swift_diloco.tools.quickstart.jobs.progress import (
     Display,
     JobView,
@@ -41,8 +41,8 @@ SYNCER = Status(
 )
 
 
-def run_folder(root: Path) -> RunFolder:
-    folder = RunFolder(root)
+def run_folder(root: Path) -> QuickstartFolder:
+    folder = QuickstartFolder(root)
     samples.write_lines(folder.output("island-0") / "logging.jsonl", samples.log_rows(steps=40)[:3])
     samples.write_lines(folder.output("island-1") / "logging.jsonl", samples.log_rows(steps=40)[:30])
     folder.syncer.mkdir()
@@ -71,7 +71,7 @@ def test_a_snapshot_tells_who_trains_waits_starts_and_has_finished(tmp_path: Pat
 
 
 def test_before_the_syncer_speaks_nothing_is_said_of_it(tmp_path: Path) -> None:
-    assert Watch(RunFolder(tmp_path), [], 1, list).snapshot(0.0, with_syncer=True).syncer is None
+    assert Watch(QuickstartFolder(tmp_path), [], 1, list).snapshot(0.0, with_syncer=True).syncer is None
 
 
 SNAPSHOT = Snapshot(

@@ -11,7 +11,7 @@ import pytest
 
 from swift_diloco.tools.quickstart.errors import QuickstartError
 from swift_diloco.tools.quickstart.jobs import supervisor as jobs
-from swift_diloco.tools.quickstart.jobs.supervisor import Command, ProcessFailed, Supervisor, tail
+from swift_diloco.tools.quickstart.jobs.supervisor import JobCommand, ProcessFailed, Supervisor, tail
 from tests.fakes.waiting import wait_until
 
 pytestmark = pytest.mark.net
@@ -42,8 +42,8 @@ def supervisor() -> Iterator[Supervisor]:
     assert supervisor.leftovers(limit_s=0) == {}
 
 
-def python(folder: Path, name: str, code: str, *words: str) -> Command:
-    return Command(name, (sys.executable, "-c", code, *words), folder / f"{name}.log", base=dict(os.environ))
+def python(folder: Path, name: str, code: str, *words: str) -> JobCommand:
+    return JobCommand(name, (sys.executable, "-c", code, *words), folder / f"{name}.log", base=dict(os.environ))
 
 
 def alive(pid: int) -> bool:
@@ -68,7 +68,7 @@ def test_processes_that_end_well_are_waited_for(supervisor: Supervisor, tmp_path
     supervisor.start(python(tmp_path, "one", "import os; print(os.environ['WORD'])"))
     with pytest.raises(ProcessFailed):  # no WORD in its environment
         supervisor.wait(limit_s=LIMIT_S, what="one", tick=idle)
-    good = Command(
+    good = JobCommand(
         "two", (sys.executable, "-c", "import os; print(os.environ['WORD'])"), tmp_path / "two.log", {"WORD": "hello"}
     )
     second = Supervisor()
@@ -183,5 +183,5 @@ def test_a_tail_ends_with_the_words_of_the_rank_not_of_its_launcher(tmp_path: Pa
 
 
 def test_a_command_can_be_typed(tmp_path: Path) -> None:
-    command = Command("one", ("program", "word"), tmp_path / "log", variables={"A": "1"}, base={"B": "2"})
+    command = JobCommand("one", ("program", "word"), tmp_path / "log", variables={"A": "1"}, base={"B": "2"})
     assert command.typed() == ["env", "A=1", "program", "word"]

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from swift_diloco.tools.quickstart.result import plots
-from swift_diloco.tools.quickstart.result.figures import Tape, parse_tape
+from swift_diloco.tools.quickstart.result.figures import TapeFigures, parse_tape
 from tests.tools.quickstart import samples
 
 TAPE = parse_tape(samples.tape_lines())
@@ -49,4 +49,4 @@ def test_losses_are_drawn_smoothed_over_their_raw_curve() -> None:
 
 
 def test_a_run_that_took_no_outer_step_can_be_drawn() -> None:
-    assert len(plots.all_charts({}, Tape())) == 4
+    assert len(plots.all_charts({}, TapeFigures())) == 4

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from swift_diloco.tools.quickstart.result.figures import Tape, parse_tape
+from swift_diloco.tools.quickstart.result.figures import TapeFigures, parse_tape
 from swift_diloco.tools.quickstart.result.report import Report, build_report, run_checks, write_json
 from tests.tools.quickstart import samples
 
@@ -64,5 +64,5 @@ def test_each_check_fails_for_its_own_reason(changes: dict[str, Any], failing: l
 
 
 def test_a_run_without_outer_steps_does_not_pass() -> None:
-    failed = [check.name for check in run_checks(samples.measured(), Tape()) if not check.passed]
+    failed = [check.name for check in run_checks(samples.measured(), TapeFigures()) if not check.passed]
     assert failed == ["outer steps were taken"]

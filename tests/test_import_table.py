@@ -191,7 +191,7 @@ CALLS = set(
     "dataclass field auto frozenset tuple range sum int str float TypeVar "
     "re.compile logging.getLogger msgspec.Meta msgspec.msgpack.Decoder msgspec.msgpack.Encoder msgspec.json.Encoder "
     "msgspec.json.Decoder get_args WIRE_VERSION.to_bytes object type "
-    "torch.no_grad torch.device np.uint32 np.array fields_of Setting CpuFlag Case Checkpoint ResumedRank Preset "
+    "torch.no_grad torch.device np.uint32 np.array fields_of Setting CpuFlag Case TrainerCheckpoint ResumedRank Preset "
     "HelocoSettings".split()
 )
 """What modules call while they are imported: nothing that opens, starts, reads or registers anything."""

@@ -21,7 +21,7 @@ import msgspec
 from swift_diloco.core.errors import DilocoError, exit_with
 from swift_diloco.tools.bench.cli import options_of
 from swift_diloco.tools.bench.lines import Detail, Figure, line, median, say, short
-from swift_diloco.tools.bench.processes import MIB, SyncerProcess
+from swift_diloco.tools.bench.processes import MIB, SyncerProcess, scratch_folder
 from swift_diloco.tools.bench.rank import Target, even_layout
 from tests.bench.beating_rank import BeatingRank
 from tests.bench.process_watch import ProcessWatch
@@ -136,7 +136,9 @@ def run(options: Options) -> list[Figure]:
     logging.getLogger("swift_diloco").setLevel(logging.WARNING)
     alone, slow, joined = Stretch(), Stretch(), Stretch()
     with ExitStack() as stack:
-        syncer = stack.enter_context(SyncerProcess("--fragments", str(options.fragments), *SYNCER_FLAGS))
+        syncer = stack.enter_context(
+            SyncerProcess(stack.enter_context(scratch_folder()), "--fragments", str(options.fragments), *SYNCER_FLAGS)
+        )
         address = syncer.address
         layout = even_layout(options.mebibytes * MIB // 4, options.fragments)
         rank = stack.enter_context(BeatingRank(Target(address, address, HEARTBEAT_S), 0, layout))

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,10 +13,8 @@ import pytest
 
 from swift_diloco.core.files.tape_file import read_tape
 from swift_diloco.core.formats.tape_lines import Commit, SomeLine, TapeLine
+from swift_diloco.tools.bench import processes
 from tests.fakes.island import FakeIsland, Job
-
-START_S = 30.0
-"""A syncer that has no address by then has failed."""
 
 END_S = 30.0
 """Everything ends by itself within this long after the last island."""
@@ -30,49 +23,16 @@ FAST = ("--sync-every-steps", "3", "--fragments", "3", "--final-linger-s", "5", 
 """Settings for runs of a dozen steps."""
 
 
-class SyncerProcess:
-    """`python -m syncer` in a folder of its own. A context manager; the process never outlives it."""
-
-    module = "syncer"
-
-    def __init__(self, folder: Path, *flags: str) -> None:
-        self.folder = folder
-        self.flags = flags
-        self.process: subprocess.Popen[bytes]
-
-    def __enter__(self) -> SyncerProcess:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.log = (self.folder / "syncer.log").open("ab")
-        command = [sys.executable, "-m", self.module, "--run-dir", str(self.folder), "--bind", "tcp://127.0.0.1:0"]
-        environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen([*command, *self.flags], stdout=self.log, stderr=self.log, env=environ)
-        return self
+class SyncerProcess(processes.SyncerProcess):
+    """A syncer whose log is shown where a test fails, and whose tape can be asked. The process never outlives it."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.log.close()
+        self.process.kill()
+        super().__exit__(kind, error, trace)
         if kind is not None:
             print(self.text())
-
-    @property
-    def address(self) -> str:
-        """Waits until the syncer listens."""
-        deadline = time.monotonic() + START_S
-        path = self.folder / "address.json"
-        while time.monotonic() < deadline:
-            if path.exists():
-                return str(json.loads(path.read_text())["address"])
-            assert self.process.poll() is None, self.text()
-            time.sleep(0.02)
-        raise AssertionError(f"no address within {START_S} s\n{self.text()}")
-
-    def text(self) -> str:
-        """What the syncer logged."""
-        return (self.folder / "syncer.log").read_text()
 
     def tape(self) -> list[TapeLine]:
         """The event tape."""

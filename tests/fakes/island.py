@@ -13,15 +13,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from swift_diloco.core.errors import DilocoError, exit_with
 from swift_diloco.core.layout.tensors import TensorSpec
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island.island import Island, JobFacts
@@ -67,6 +70,8 @@ class Job(msgspec.Struct, frozen=True):
     """Its run folder, where a session that raises leaves its story."""
     save_s: float = 0.0
     """How long writing a checkpoint takes."""
+    said: str = ""
+    """File for what a process with this job says; empty: stdout."""
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
@@ -215,20 +220,27 @@ class FakeIsland:
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
-    run_as_process(msgspec.json.decode(sys.argv[1], type=Job))
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s", force=True)
+    job = msgspec.json.decode(sys.argv[1], type=Job)
+    try:
+        with open(job.said, "a", encoding="utf-8") if job.said else nullcontext(sys.stdout) as out:
+            run_as_process(job, out)
+    except DilocoError as error:
+        exit_with(error)
     return 0
 
 
-def run_as_process(job: Job) -> None:
-    """Run a job in this process, which says on stdout what happens and what came out, one JSON object a line."""
+def run_as_process(job: Job, out: TextIO) -> None:
+    """Run a job in this process, which says what happens and what came out, one JSON object a line."""
+
+    def say(**row: object) -> None:
+        print(json.dumps(row), file=out, flush=True)
 
     def on_event(event: str, step: int) -> None:
-        print(json.dumps({"event": event, "step": step, "time": time.time()}), flush=True)
+        say(event=event, step=step, time=time.time())
 
     def on_step(step: int) -> None:
-        blocked = island.islands[0].blocked_s
-        print(json.dumps({"step": step, "time": time.time(), "blocked_s": blocked}), flush=True)
+        say(step=step, time=time.time(), blocked_s=island.islands[0].blocked_s)
         if step == job.die_at_step:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -236,19 +248,14 @@ def run_as_process(job: Job) -> None:
     island.run()
     sample = {name: float(tensor.flat[0]) for name, tensor in island.tensors.items()}
     traffic = [i.performer.traffic for i in island.islands]
-    print(
-        json.dumps(
-            {
-                "island": job.island,
-                "steps": island.steps_done,
-                "digest": island.digest,
-                "sample": sample,
-                "pushed_bytes": sum(t.pushed_bytes for t in traffic),
-                "fetched_bytes": sum(t.fetched_bytes for t in traffic),
-                "blocked_s": max(i.blocked_s for i in island.islands),
-            }
-        ),
-        flush=True,
+    say(
+        island=job.island,
+        steps=island.steps_done,
+        digest=island.digest,
+        sample=sample,
+        pushed_bytes=sum(t.pushed_bytes for t in traffic),
+        fetched_bytes=sum(t.fetched_bytes for t in traffic),
+        blocked_s=max(i.blocked_s for i in island.islands),
     )
 
 

@@ -133,7 +133,8 @@ class ForkServer:
     """The client's end; the process is started by the first job, and after close() by the next one."""
 
     def __init__(self, folder: Path, family: str = "megatron") -> None:
-        """`family`: the ms-swift command whose trainer is imported, `megatron` (on the CPU platform) or `swift`."""
+        """`family`: what is imported, the trainer of an ms-swift command, `megatron` (on the CPU platform) or `swift`,
+        or the `fake` islands."""
         self.folder = folder
         self.family = family
         self._process: subprocess.Popen[bytes] | None = None

@@ -22,8 +22,8 @@ class JsonLines:
         self._path = path
         self._offset = 0
 
-    def new(self) -> list[Row]:
-        """The objects whose lines ended since the last call; none while the file does not exist."""
+    def raw(self) -> list[bytes]:
+        """The lines that ended since the last call; none while the file does not exist."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -32,7 +32,11 @@ class JsonLines:
             return []
         complete = data[: data.rfind(b"\n") + 1]
         self._offset += len(complete)
-        rows = [json.loads(line) for line in complete.splitlines() if line.strip()]
+        return complete.splitlines()
+
+    def new(self) -> list[Row]:
+        """The same as objects."""
+        rows = [json.loads(line) for line in self.raw() if line.strip()]
         return [row for row in rows if isinstance(row, dict)]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.numbers.digest import checksum
 from swift_diloco.tools.bench.lines import Detail, Figure, line, median, short
-from swift_diloco.tools.bench.processes import MIB, SyncerProcess
+from swift_diloco.tools.bench.processes import MIB, SyncerProcess, scratch_folder
 from swift_diloco.tools.bench.rank import Rank, Target, even_layout
 from swift_diloco.tools.bench.raw import RawPeer
 
@@ -47,7 +47,7 @@ def run(options: Options) -> list[Figure]:
     size = options.mebibytes * MIB
     raw_push, raw_fetch = [], []
     logging.getLogger("swift_diloco").setLevel(logging.WARNING)
-    with SyncerProcess(*SYNCER_FLAGS) as syncer, RawPeer() as raw:
+    with scratch_folder() as folder, SyncerProcess(folder, *SYNCER_FLAGS) as syncer, RawPeer() as raw:
         dial = Target(syncer.address, syncer.address)
         with Rank(dial, 0, even_layout(size // 4, 1)) as rank:
             for number in range(WARM_ROUNDS + options.repeats):

@@ -10,8 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from swift_diloco.core.errors import DilocoError
 
@@ -28,29 +31,33 @@ THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 class SyncerProcess:
-    """`python -m syncer` on loopback, in a folder that is gone afterwards."""
+    """`python -m syncer` on loopback, with a run folder."""
 
-    def __init__(self, *flags: str) -> None:
-        self._flags = flags
-        self._folder: tempfile.TemporaryDirectory[str]
+    module = "syncer"
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.folder = folder
+        self.flags = flags
         self.process: subprocess.Popen[bytes]
 
-    def __enter__(self) -> SyncerProcess:
-        self._folder = tempfile.TemporaryDirectory(prefix="swift-diloco-bench-")
-        self.folder = Path(self._folder.name)
-        command = [sys.executable, "-m", "syncer", "--run-dir", str(self.folder), "--bind", "tcp://127.0.0.1:0"]
-        with (self.folder / "syncer.log").open("wb") as log:
-            self.process = subprocess.Popen([*command, *self._flags], stdout=log, stderr=log)
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", self.module, "--run-dir", str(self.folder), "--bind", "tcp://127.0.0.1:0"]
+        with (self.folder / "syncer.log").open("ab") as log:
+            self.process = subprocess.Popen([*command, *self.flags], stdout=log, stderr=log)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         end(self.process)
-        self._folder.cleanup()
+
+    def text(self) -> str:
+        """What it logged."""
+        return (self.folder / "syncer.log").read_text(encoding="utf-8")
 
     def _last_words(self) -> str:
-        return (self.folder / "syncer.log").read_text(encoding="utf-8").strip()[-LAST_WORDS_CHARACTERS:]
+        return self.text().strip()[-LAST_WORDS_CHARACTERS:]
 
     @property
     def address(self) -> str:
@@ -64,6 +71,13 @@ class SyncerProcess:
                 raise DilocoError(f"the syncer did not listen within {START_S:g} s: {self._last_words()}")
             time.sleep(0.02)
         return str(json.loads(path.read_text(encoding="utf-8"))["address"])
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="swift-diloco-bench-") as folder:
+        yield Path(folder)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

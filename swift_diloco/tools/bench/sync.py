@@ -29,7 +29,7 @@ from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island.island import Island, JobFacts
 from swift_diloco.island.ranks.torch_group import LoneRank
 from swift_diloco.tools.bench.lines import Detail, Figure, line, median, short
-from swift_diloco.tools.bench.processes import THREADS_VARIABLE, SyncerProcess, end
+from swift_diloco.tools.bench.processes import THREADS_VARIABLE, SyncerProcess, end, scratch_folder
 from swift_diloco.tools.bench.rank import even_layout
 
 ISLANDS = 2
@@ -128,7 +128,7 @@ def run(options: Options) -> list[Figure]:
     syncs = options.warm_syncs + options.syncs
     flags = ("--fragments", str(options.fragments), "--sync-every-steps", str(options.fragments))
     counts = ("--expected-islands", str(ISLANDS), "--min-islands", str(ISLANDS), "--quorum", str(ISLANDS))
-    with SyncerProcess(*flags, *counts) as syncer:
+    with scratch_folder() as folder, SyncerProcess(folder, *flags, *counts) as syncer:
         tasks = [
             Task(syncer.address, i, options.parameters, options.fragments, syncs, options.step_ms / 1e3)
             for i in range(ISLANDS)

@@ -14,10 +14,10 @@ import msgspec
 
 from tests.e2e.chaos.checks import check
 from tests.e2e.chaos.figures import Cost, costs, summary
-from tests.e2e.chaos.nursery import Nursery
 from tests.e2e.chaos.processes import RECONNECT_GRACE_S
 from tests.e2e.chaos.scenario import Fault, Scenario, draw, draw_kill
 from tests.e2e.chaos.world import RunFailed, World
+from tests.forkserver.forkserver import ForkServer
 
 COMPARED = Scenario(
     steps=160,
@@ -28,21 +28,21 @@ COMPARED = Scenario(
 """One kill near the middle of a run, 15 steps after a checkpoint; the process is back after 2 s."""
 
 
-def run(scenario: Scenario, folder: Path, nursery: Nursery, *, restart_everything: bool = False) -> World:
+def run(scenario: Scenario, folder: Path, server: ForkServer, *, restart_everything: bool = False) -> World:
     """Run and check one scenario. Raises `RunFailed`."""
-    world = World(scenario, folder, nursery, restart_everything=restart_everything)
+    world = World(scenario, folder, server, restart_everything=restart_everything)
     world.run()
     check(world)
     return world
 
 
-def compare(folder: Path, nursery: Nursery) -> dict[str, float]:
+def compare(folder: Path, server: ForkServer) -> dict[str, float]:
     """Wall time (s) of one run: undisturbed, with a kill, and with a kill that everybody pays for."""
     calm = msgspec.structs.replace(COMPARED, faults=())
     return {
-        "undisturbed": run(calm, folder / "undisturbed", nursery).wall_s,
-        "killed": run(COMPARED, folder / "killed", nursery).wall_s,
-        "restart_everything": run(COMPARED, folder / "everything", nursery, restart_everything=True).wall_s,
+        "undisturbed": run(calm, folder / "undisturbed", server).wall_s,
+        "killed": run(COMPARED, folder / "killed", server).wall_s,
+        "restart_everything": run(COMPARED, folder / "everything", server, restart_everything=True).wall_s,
     }
 
 
@@ -53,12 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed: list[int] = []
     all_costs: list[Cost] = []
     figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="chaos-") as scratch, Nursery() as nursery:
+    with tempfile.TemporaryDirectory(prefix="chaos-") as scratch, ForkServer(Path(scratch) / "forks", "fake") as server:
         out = Path(options.out or scratch)
         for scenario in _scenarios(options):
             text = msgspec.json.encode(scenario).decode()
             try:
-                world = run(scenario, out / f"seed-{scenario.seed}", nursery)
+                world = run(scenario, out / f"seed-{scenario.seed}", server)
             except RunFailed as failure:
                 failed.append(scenario.seed)
                 say(f"FAILED seed {scenario.seed}: {failure}\nagain: --replay '{text}'")
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             all_costs += costs(world)
             say(f"ok seed {scenario.seed} in {world.wall_s:.1f} s: {', '.join(map(str, scenario.faults)) or 'calm'}")
         if options.compare:
-            figures["wall_s"] = {name: round(s, 2) for name, s in compare(out / "compared", nursery).items()}
+            figures["wall_s"] = {name: round(s, 2) for name, s in compare(out / "compared", server).items()}
     count = len(_scenarios(options))
     figures |= {"per_kill": summary(all_costs), "reconnect_grace_s": RECONNECT_GRACE_S}
     result = {"scenarios": count, "passed": count - len(failed), "failed_seeds": failed, "figures": figures}

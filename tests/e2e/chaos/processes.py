@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -14,11 +12,12 @@ from typing import Any
 
 import msgspec
 
+from swift_diloco.core.files.json_lines import JsonLines
 from swift_diloco.core.files.run_folder import living_address
 from swift_diloco.core.formats.tape_lines import TapeLine, decode_all
-from tests.e2e.chaos.nursery import Nursery
 from tests.e2e.chaos.scenario import SYNCER, TARGETS, How, Scenario
 from tests.fakes.island import Job
+from tests.forkserver.forkserver import ForkServer, RunningJob
 
 RECONNECT_GRACE_S = 0.3
 """How long rounds wait for an island whose process died: a link that was only cut is back in a tenth of it here, a
@@ -44,52 +43,32 @@ class News(msgspec.Struct, frozen=True):
     """The island's step or the syncer's outer step."""
 
 
-class Lines:
-    """The JSON objects that a growing file gets, each given out once. A line torn off by a kill is passed over."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-
-    def raw(self) -> list[bytes]:
-        """What was written since the last call."""
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return whole.splitlines()
-
-    def new(self) -> list[dict[str, Any]]:
-        rows = []
-        for line in self.raw():
-            with contextlib.suppress(ValueError):
-                rows.append(json.loads(line))
-        return rows
-
-
 class IslandHost:
     """One fake island over all its lives."""
 
-    def __init__(self, scenario: Scenario, island: int, folder: Path, nursery: Nursery) -> None:
+    def __init__(self, scenario: Scenario, island: int, folder: Path, server: ForkServer) -> None:
         self.scenario, self.number = scenario, island
         self.folder = folder / f"island-{island}"
         self.folder.mkdir(parents=True)
-        self.nursery = nursery
-        self.pid: int | None = None
+        self.server = server
+        self.process: RunningJob | None = None
+        """None: it does not live."""
         self.done = False
         self.step = 0
         self.last = ""
         """The last thing that it said it begins."""
         self.life = 0
         self.said: list[dict[str, Any]] = []
-        self._stdout = Lines(self.folder / "stdout")
+        self._logs: list[Path] = []
+        self._lines = JsonLines(self.folder / "said-0")
 
     def start(self, address: str) -> None:
-        """A life, from the newest checkpoint."""
+        """A life, from the newest checkpoint. What it says is in a file of its own: a kill may tear the last line."""
         s, n = self.scenario, self.number
+        self.life += 1
+        self.last = ""
+        said = self.folder / f"said-{self.life}"
+        self._lines = JsonLines(said)
         job = Job(
             address,
             island=n,
@@ -106,13 +85,20 @@ class IslandHost:
             save_every=s.save_every,
             save_s=SAVE_S,
             save_anchors=s.save_anchors,
+            said=str(said),
         )
-        self.life += 1
-        self.last = ""
-        self.pid = self.nursery.start(job, self.folder / "stdout", self.folder / "log")
+        self.process = self.server.start([msgspec.json.encode(job).decode()], entry="tests.fakes.island:main")
+        self._logs += self.process.logs
+
+    def ended(self) -> int | None:
+        """The exit code of a life that has ended since the last call; -n: by signal n."""
+        code = self.process.poll().get(0) if self.process is not None else None
+        if code is not None:
+            self.process = None
+        return code
 
     def news(self) -> list[News]:
-        rows = self._stdout.new()
+        rows = self._lines.new()
         for row in rows:
             row["life"] = self.life
             self.step = int(row.get("step", self.step))
@@ -121,8 +107,8 @@ class IslandHost:
         return [News(self.number, row.get("event", "step"), row["step"]) for row in rows if "step" in row]
 
     def signal(self, number: signal.Signals) -> None:
-        assert self.pid is not None
-        os.kill(self.pid, number)
+        assert self.process is not None
+        os.kill(self.process.pids[0], number)
 
     @property
     def result(self) -> dict[str, Any]:
@@ -130,8 +116,7 @@ class IslandHost:
         return next(row for row in reversed(self.said) if "digest" in row)
 
     def log(self) -> str:
-        path = self.folder / "log"
-        return path.read_text() if path.exists() else ""
+        return "".join(path.read_text() for path in self._logs)
 
 
 class SyncerHost:
@@ -154,7 +139,7 @@ class SyncerHost:
             self._flags += ["--checkpoint-path", str(self.folder / "checkpoint"), "--checkpoint-on-start"]
             self._flags += ["--checkpoint-every", str(scenario.checkpoint_every)]
             self._flags += ["--durable-publish"] if scenario.durable else ["--background-checkpoint"]
-        self._lines = Lines(self.folder / "tape.jsonl")
+        self._lines = JsonLines(self.folder / "tape.jsonl")
 
     def start(self) -> None:
         """A life; all but the first resume. Waits until it listens, for its address is the islands'."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from swift_diloco.core.formats import tape_lines
-from tests.e2e.chaos.nursery import Nursery
 from tests.e2e.chaos.processes import SIGNALS, IslandHost, News, SyncerHost
 from tests.e2e.chaos.scenario import LATE, SYNCER, Fault, Scenario
+from tests.forkserver.forkserver import ForkServer
 
 LOOK_S = 0.003
 """Time between two looks at what the processes say: how late a fault may be for its moment."""
@@ -52,7 +52,7 @@ class World:
 
     scenario: Scenario
     folder: Path
-    nursery: Nursery
+    server: ForkServer
     syncer_restarts: bool = True
     """Whether the syncer writes checkpoints to be started from again."""
     restart_everything: bool = False
@@ -64,7 +64,7 @@ class World:
         self.folder.mkdir(parents=True)
         self.syncer = SyncerHost(self.scenario, self.folder, checkpoints=self.syncer_restarts)
         ids = range(len(self.scenario.ranks))
-        self.islands = [IslandHost(self.scenario, island, self.folder, self.nursery) for island in ids]
+        self.islands = [IslandHost(self.scenario, island, self.folder, self.server) for island in ids]
         self._armed = list(self.scenario.faults)
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._condemned: set[int] = set()
@@ -84,7 +84,7 @@ class World:
                 self._turn()
         finally:
             for island in self.islands:
-                if island.pid is not None:
+                if island.process is not None:
                     island.signal(signal.SIGKILL)
             self.syncer.kill()
         self._look()
@@ -163,10 +163,8 @@ class World:
 
     def _bury(self) -> None:
         """See who has ended."""
-        codes = self.nursery.ended()
         for island in self.islands:
-            if island.pid in codes:
-                code, island.pid = codes[island.pid], None
+            if (code := island.ended()) is not None:
                 if island.number in self._condemned and code != 0:
                     self._condemned.remove(island.number)
                 elif code == 0:
@@ -202,7 +200,7 @@ class World:
     def _lives(self, victim: int) -> bool:
         if victim in self._condemned:
             return False
-        return self.syncer.process is not None if victim == SYNCER else self.islands[victim].pid is not None
+        return self._host(victim).process is not None
 
     def story(self) -> str:
         """What happened, for whoever must find out why."""

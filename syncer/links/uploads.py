@@ -214,11 +214,6 @@ class Uploads:
         """The same as float32, flat in layout order; decoded for the caller where it is kept encoded."""
         return flat_values(self.delta(name), self._buffers)
 
-    @property
-    def open_count(self) -> int:
-        """Uploads that are not complete."""
-        return sum(not upload.complete for upload in self._uploads.values())
-
     def _of(self, generation: str, rank: int) -> list[tuple[_Upload, _RankUpload]]:
         """The unfinished uploads of one rank."""
         return [

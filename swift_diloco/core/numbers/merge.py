@@ -55,15 +55,6 @@ class MergeRule(Enum):
     """Radial-directional averaging: mean length times mean direction."""
 
 
-class WeightMode(Enum):
-    """What the weight of a push is made of; the value of a member is its name in settings."""
-
-    TOKENS = "tokens"
-    """tokens²/steps since the island last installed the fragment."""
-    EQUAL = "equal"
-    """The same for every push that has trained at all."""
-
-
 @dataclass(frozen=True)
 class TensorSlot:
     """Where one tensor lies in the flat values of its fragment (elements), and how it is merged."""
@@ -129,15 +120,6 @@ class MergeOutcome:
 def rda_threshold(encoding: Encoding) -> float:
     """|u| below which the direction is noise of the encoding, and rda falls back to avg."""
     return _RDA_THRESHOLDS[encoding]
-
-
-def push_weight(tokens: int, steps: int, mode: WeightMode) -> float:
-    """Weight of a push that trained `tokens` in `steps` successful optimizer steps; 0 for no steps."""
-    if tokens < 0 or steps < 0:
-        raise ValueError(f"tokens and steps are 0 or more; found {tokens} tokens in {steps} steps")
-    if steps == 0:
-        return 0.0
-    return 1.0 if mode is WeightMode.EQUAL else tokens * tokens / steps
 
 
 def merge_tensor(

@@ -6,8 +6,6 @@ fault is over, the run must finish within `HEALED_LIMIT_S` of virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.core.story.dump import dump_of, lines
@@ -222,13 +220,3 @@ def run_plan(plan: Plan, make: MakeBrain | None = None) -> Run:
     run = Run(plan, make=make)
     run.finish()
     return run
-
-
-def first_failure(plans: Callable[[int], Plan], seeds: range) -> tuple[int, Exception] | None:
-    """The first seed whose run fails, and how."""
-    for seed in seeds:
-        try:
-            run_plan(plans(seed))
-        except Exception as error:
-            return seed, error
-    return None

@@ -22,10 +22,8 @@ from swift_diloco.core.numbers.merge import (
     MergePlan,
     MergeRule,
     TensorSlot,
-    WeightMode,
     merge_and_step_fragment,
     merge_tensor,
-    push_weight,
     rda_threshold,
     slots_of,
 )
@@ -249,15 +247,6 @@ def test_finite_deltas_whose_step_overflows_are_void_without_offender() -> None:
         plan, pushes_of(vector(3e38, 0)), OuterState(vector(0, 0)), OuterState(vector(0, 0))
     )
     assert outcome.void and outcome.offenders == ()
-
-
-def test_weight_of_a_push() -> None:
-    assert push_weight(100, 4, WeightMode.TOKENS) == 2500.0
-    assert push_weight(0, 3, WeightMode.TOKENS) == 0.0
-    assert push_weight(100, 0, WeightMode.TOKENS) == push_weight(0, 0, WeightMode.EQUAL) == 0.0
-    assert push_weight(100, 4, WeightMode.EQUAL) == 1.0
-    with pytest.raises(ValueError, match="-1 tokens in 2 steps"):
-        push_weight(-1, 2, WeightMode.TOKENS)
 
 
 def fragment(sizes: Sequence[int]) -> tuple[TensorSlot, ...]:

@@ -8,7 +8,7 @@ from swift_diloco.core.layout.boxes import tiling_fault
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.simulate.worlds.checkers import Violation
 from swift_diloco.simulate.worlds.plans import Fault, IslandPlan, Kind, Plan, plan_json
-from swift_diloco.simulate.worlds.run import Run, boxes_of, first_failure, layout_of, owners, run_plan
+from swift_diloco.simulate.worlds.run import Run, boxes_of, layout_of, owners, run_plan
 from syncer.events import Exit
 
 SETTINGS = SyncerSettings(expected_islands=2, quorum=1, sync_every_steps=3, fragments=2, grace_cap_s=0.0)
@@ -69,18 +69,3 @@ def test_island_that_ends_with_other_values_is_a_violation() -> None:
     run.lives[1].locals[0].value += 1.0
     with pytest.raises(Violation, match="island 1 ends with"):
         run.check_end()
-
-
-def test_first_failure_is_the_first_seed_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(plan: Plan) -> None:
-        if plan.seed >= 4:
-            raise Violation(f"seed {plan.seed}")
-
-    monkeypatch.setattr("swift_diloco.simulate.worlds.run.run_plan", fails)
-
-    def plans(seed: int) -> Plan:
-        return Plan(seed, SETTINGS, PLAN.islands, 9, 0.1, 1.0)
-
-    found = first_failure(plans, range(2, 9))
-    assert found is not None and (found[0], str(found[1])) == (4, "seed 4")
-    assert first_failure(plans, range(4)) is None

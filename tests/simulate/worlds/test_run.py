@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from swift_diloco.core.layout.boxes import tiling_fault
@@ -60,7 +62,10 @@ def test_world_that_does_not_end_says_who_waits_for_whom_and_which_plan_replays_
     monkeypatch.setattr("swift_diloco.simulate.worlds.run.HEALED_LIMIT_S", 5.0)
     with pytest.raises(Violation, match=r"no end by 5 s: .*; island 0 alive at \d+: ") as raised:
         run_plan(PLAN)
-    assert raised.value.__notes__ == [f"seed 1; the plan: {plan_json(PLAN)}"]
+    note, *stories = raised.value.__notes__
+    assert note == f"seed 1; the plan: {plan_json(PLAN)}"
+    brains = [re.match(r"the last \d+ events of (\w+)", story) for story in stories]
+    assert [brain[1] for brain in brains if brain is not None] == ["syncer", "island", "island"]
 
 
 def test_island_that_ends_with_other_values_is_a_violation() -> None:

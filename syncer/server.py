@@ -223,7 +223,6 @@ class Server:
         if isinstance(message, Chunk | Fetch | Fetched):
             self._take_bulk(arrived.peer, message, payload, now)
         else:
-            self.story.weigh(len(arrived.frames[1]))
             self._events.append(ev.Received(arrived.peer, message))
 
     def _take_order(self, peer: Peer, request: AdminRequest, refusal: str | None, now: float) -> None:

@@ -15,7 +15,11 @@ def tell(story: Story, folder: Path, error: BaseException) -> None:
 
     Nothing here hides the error: what goes wrong with the file is told in its place.
     """
-    dump = dump_of(story)
+    try:
+        dump = dump_of(story)
+    except Exception as fault:
+        error.add_note(f"the story of {story.name} cannot be told: {type(fault).__name__}: {fault}")
+        return
     path = folder.absolute() / f"story-{story.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     try:
         path.write_text(written(dump), encoding="ascii")

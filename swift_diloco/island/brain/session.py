@@ -13,7 +13,7 @@ not about to be replaced; once finished, nothing is offered.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from swift_diloco.core.formats.messages import (
     BudgetReached,
@@ -103,28 +103,6 @@ class Session:
         self._redial_at: float | None = None
         self._stop: StopTraining | None = None
         self._orders: list[Command] = []
-        self._heard: dict[type, Callable[[Any, float], list[Effect]]] = {
-            LayoutWanted: lambda _, now: self._dial(now, with_layout=True),
-            Welcome: self._welcomed,
-            Refused: self._refused,
-            Unknown: lambda message, now: self._lost(
-                f"the syncer does not know this island any more ({message.reason})", now
-            ),
-            Joined: self._joined,
-            InitWanted: self._init_wanted,
-            Published: self._published,
-            Pull: self._pulled,
-            PullClosed: self._pull_closed,
-            PushAnswer: self._push_answered,
-            Dropped: self._push_dropped,
-            Paused: self._was_paused,
-            Resumed: self._was_resumed,
-            HeartbeatReply: self._heartbeat_answered,
-            Command: self._ordered,
-            BudgetReached: self._budget_reached,
-            FinalCut: self._final_cut,
-            Stopping: lambda message, now: self._lost(f"the syncer stops ({message.reason})", now),
-        }
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
@@ -198,7 +176,7 @@ class Session:
         self.last_heard_at = now
         if reason := refusal(type(message), self.membership, self.stage):
             return [Log("warning", reason)]
-        return self._heard[type(message)](message, now)
+        return self._HEARD[type(message)](self, message, now)
 
     def _enter(self, new: Membership | TrainingStage, event: str) -> None:
         """The only way from state to state."""
@@ -319,12 +297,6 @@ class Session:
         self.pushes.closed(message)
         return []
 
-    def _push_answered(self, message: PushAnswer, now: float) -> list[Effect]:
-        return self.pushes.answered(message)
-
-    def _push_dropped(self, message: Dropped, now: float) -> list[Effect]:
-        return self.pushes.dropped(message)
-
     # -- pause, finish, time -------------------------------------------------------------------------------------------
 
     def _was_paused(self, message: Paused, now: float) -> list[Effect]:
@@ -397,3 +369,27 @@ class Session:
             again = self.holdings.left_to_write(self.final)
             return [*again, Tell(CutInstalled(self.syncer_session, self.generation))]
         return []
+
+    _HEARD: ClassVar[dict[type, Callable[[Session, Any, float], list[Effect]]]] = {
+        LayoutWanted: lambda self, _, now: self._dial(now, with_layout=True),
+        Welcome: _welcomed,
+        Refused: _refused,
+        Unknown: lambda self, message, now: self._lost(
+            f"the syncer does not know this island any more ({message.reason})", now
+        ),
+        Joined: _joined,
+        InitWanted: _init_wanted,
+        Published: _published,
+        Pull: _pulled,
+        PullClosed: _pull_closed,
+        PushAnswer: lambda self, message, now: self.pushes.answered(message),
+        Dropped: lambda self, message, now: self.pushes.dropped(message),
+        Paused: _was_paused,
+        Resumed: _was_resumed,
+        HeartbeatReply: _heartbeat_answered,
+        Command: _ordered,
+        BudgetReached: _budget_reached,
+        FinalCut: _final_cut,
+        Stopping: lambda self, message, now: self._lost(f"the syncer stops ({message.reason})", now),
+    }
+    """Who takes which message: of the class, for a session's own attributes are its state."""

@@ -11,6 +11,7 @@ import pytest
 
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.core.story import dump as dumps
+from swift_diloco.core.story import recorder
 from swift_diloco.core.story.dump import Raised, dump_of, lines, parsed, written
 from swift_diloco.core.story.frozen import StoryError
 from swift_diloco.core.story.recorder import MOMENTS, Story
@@ -52,6 +53,7 @@ def stories_of(run: Run) -> list[Story]:
 def test_an_assertion_after_a_thousand_events_is_met_again_with_the_same_effects(
     monkeypatch: pytest.MonkeyPatch, name: str, owner: type, method: str, holds: Callable[..., bool]
 ) -> None:
+    monkeypatch.setattr(recorder, "EVENTS_PER_VALUE", 0)  # pages as short as they may be
     run = Run(PLAN)
     with monkeypatch.context() as patch:
         planted(patch, owner, method, holds)
@@ -62,6 +64,7 @@ def test_an_assertion_after_a_thousand_events_is_met_again_with_the_same_effects
         assert f"the last 20 events of {story.name} " in "\n".join(caught.value.__notes__)
         dump = parsed(written(dump_of(story)))
         assert dump.raised == Raised("AssertionError", f"planted in {method}")
+        assert MOMENTS <= len(dump.events) <= 2 * MOMENTS
         assert sum(told.effects is not None for told in dump.events) >= MOMENTS - 1
         error = replay(dump)
         assert isinstance(error, AssertionError) and str(error) == f"planted in {method}"
@@ -71,9 +74,11 @@ def test_an_assertion_after_a_thousand_events_is_met_again_with_the_same_effects
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    """A world that went well."""
-    run = Run(PLAN)
-    run.finish()
+    """A world that went well, its stories in pages as short as they may be."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorder, "EVENTS_PER_VALUE", 0)
+        run = Run(PLAN)
+        run.finish()
     return run
 
 

@@ -83,7 +83,7 @@ def test_every_kind_of_message_is_in_the_table_or_for_others() -> None:
     kinds = set(get_args(SyncerMessage))
     assert kinds == {type(message) for message in MESSAGES} | ALWAYS | {AdminReply}
     assert set(HEARD) == kinds - FOR_OTHERS
-    assert set(HEARD) == set(Session(Profile(1, "life"))._heard)
+    assert set(HEARD) == set(Session._HEARD)
 
 
 @pytest.mark.parametrize("kind", get_args(SyncerMessage))
@@ -121,7 +121,7 @@ def test_a_message_in_a_wrong_state_changes_nothing_and_is_named_with_the_state(
     message: SyncerMessage, membership: Membership, reason: str
 ) -> None:
     session = session_in(membership)
-    parts = ("holdings", "pushes", "_heard")
+    parts = ("holdings", "pushes")
     before = {name: repr(value) for name, value in vars(session).items() if name not in parts}
     assert session.handle(events.Heard(message), now=0.0) == [events.Log("warning", reason)]
     after = {name: repr(value) for name, value in vars(session).items() if name in before}

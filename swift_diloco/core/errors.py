@@ -3,6 +3,7 @@
     DilocoError                        whatever this project raises on purpose; exit code 1
       UserError                        the user's: one line, exit code 2, no traceback
         TapeError                      core.formats.tape_lines
+        StatusError                    core.formats.status
         StoryError                     core.story.frozen
         CpuPlatformError               cpu.errors
           UnsupportedOnCpuError        cpu.errors

@@ -1,10 +1,10 @@
 """The process behind ForkServer: imports the trainer once, then forks one process per rank for each job.
 
 Run as `python -m tests.forkserver.forkserver_process FD FAMILY`; FD is a socket to the client with one JSON object a
-line, FAMILY what is imported: the trainer of an ms-swift command (`megatron` or `swift`) or the fake islands (`fake`).
-Requests: {"op": "start", "job", "entry", "argv", "cwd", "logs", "ranks": [environment, ...]}, {"op": "kill", "job",
-"rank", "signal"}. Events: {"event": "ready"}, {"event": "started", "job", "pids"}, {"event": "exited", "job", "rank",
-"returncode"}.
+line, FAMILY what is imported: the trainer of an ms-swift command (`megatron` or `swift`) or the fake islands
+(`fake`). Requests: {"op": "start", "job", "entry", "argv", "cwd", "logs", "ranks": [environment, ...]}, {"op":
+"kill", "job", "rank", "signal"}. Events: {"event": "ready"}, {"event": "started", "job", "pids"}, {"event": "exited",
+"job", "rank", "returncode"}.
 Invariants: it has one thread whenever it forks; every rank leads its own session, so that a kill reaches its helpers;
 when the client is gone, it kills what is left and ends.
 """

@@ -10,8 +10,8 @@ Knows no clock, file or chance; the chance that a brain is given is a `Draws`, a
 Invariants: at least the `MOMENTS` newest events can be replayed (fewer only where pages end early because their
 messages take `PAGE_BYTES_MAX`); effects are kept of the `MOMENTS` newest events, and of those that drew.
 
-Memory: two copies of the state (names and counts), and the events of two pages, each at most `PAGE_BYTES_MAX` and one
-message.
+Memory: two copies of the state (names and counts), and the events of two pages, each at most `PAGE_BYTES_MAX`
+and one message.
 """
 
 from __future__ import annotations

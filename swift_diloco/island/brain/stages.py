@@ -1,5 +1,5 @@
-"""The states of an island's session: which may follow which, and what is heard in each; and what it is told of its own
-job.
+"""The states of an island's session: which may follow which, and what is heard in each; and what it is told of
+its own job.
 
 The tables are the only place that says so: a session goes from state to state through `follow` alone, and takes a
 message only where `refusal` is silent.

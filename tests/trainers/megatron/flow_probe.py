@@ -1,9 +1,9 @@
 """The callback inside ms-swift's real Megatron trainer with an island that only writes down what is asked of it.
 
 Run in the fork server: `tests.trainers.megatron.flow_probe:main FOLDER ARGV…`; each rank's events are the lines of
-`events-RANK`.
-`FLOW_SCENARIO` names what the island does: nothing, `stop` after step 2, `fail` at step 2, `refuse` on rank 1, `save`
-after step 1 and, parked, before step 3, `save and stop` after step 2, `leave` before step 3, or `ended` at the start.
+`events-RANK`. `FLOW_SCENARIO` names what the island does: nothing, `stop` after step 2, `fail` at step 2, `refuse` on
+rank 1, `save` after step 1 and, parked, before step 3, `save and stop` after step 2, `leave` before step 3, or `ended`
+at the start.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ RULES = {
     ),
     "a story touches nothing": Rule(
         "swift_diloco.core.story", f"swift_diloco.core.* {OUTSIDE}",
-        but=f"swift_diloco.core.errors {PLAIN} importlib json types xxhash",
+        but=f"swift_diloco.core.errors {PLAIN} copy importlib json types xxhash",
     ),
     "numbers touch nothing": Rule(
         "swift_diloco.core.numbers",

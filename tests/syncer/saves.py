@@ -66,4 +66,16 @@ def reopened(folder: Path, keep: int = 2) -> tuple[Store, Intact]:
 
 
 def late_push(push: str = "g.1", island: int = 1) -> CarriedPush:
-    return CarriedPush(push, island, "g", 1, 2, name_of(1, 0), 3, 30, 9, 300.0, 24)
+    return CarriedPush(
+        push=push,
+        island=island,
+        generation="g",
+        anchor=name_of(1, 0),
+        steps=3,
+        tokens=30,
+        capture_step=9,
+        weight=300.0,
+        fragment=1,
+        t=2,
+        payload_bytes=24,
+    )

@@ -8,6 +8,8 @@ Invariants: `history[f][-1] == values[f]`; a carried push is in no value; a merg
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from swift_diloco.core.formats.messages import ValueName
@@ -18,20 +20,31 @@ FORMAT = 1
 """Version of the checkpoint's format. A reader refuses every other."""
 
 
-class CarriedPush(msgspec.Struct, frozen=True):
-    """A complete push that missed its round and waits for the next one of its fragment."""
+class PushFacts(msgspec.Struct, kw_only=True):
+    """What a push is, from its admission to its merge, in memory and in a checkpoint."""
 
     push: str
     island: int
     generation: str
+    anchor: ValueName
+    steps: int
+    """Successful local steps since the anchor was installed; 0: nothing was learned, there is no upload."""
+    tokens: int
+    capture_step: int
+    """Local step at whose end the delta was taken."""
+    weight: float
+
+    def facts(self) -> dict[str, Any]:
+        """The facts alone, to make another kind of push of."""
+        return {name: getattr(self, name) for name in PushFacts.__struct_fields__}
+
+
+class CarriedPush(PushFacts, frozen=True, kw_only=True):  # type: ignore[misc]  # msgspec has no such rule
+    """A complete push that missed its round and waits for the next one of its fragment."""
+
     fragment: int
     t: int
     """The outer step that it missed."""
-    anchor: ValueName
-    steps: int
-    tokens: int
-    capture_step: int
-    weight: float
     payload_bytes: int
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
+from copy import copy
 from enum import Enum
 from functools import cache
 from types import MethodType
@@ -123,11 +124,12 @@ class Copier:
         return copied
 
     def _object(self, value: Any, kind: type) -> Any:
-        copied: Any = object.__new__(kind)
+        struct = hasattr(kind, "__struct_config__")  # msgspec makes and fills its own
+        copied: Any = copy(value) if struct else object.__new__(kind)
         self._done[id(value)] = copied
         names = tuple(name for name in slots_of(kind) if hasattr(value, name))
         for name, each in zip(names, self._each([getattr(value, name) for name in names]), strict=True):
-            object.__setattr__(copied, name, each)
+            (setattr if struct else object.__setattr__)(copied, name, each)
         attributes = getattr(value, "__dict__", None)
         if attributes:
             copied.__dict__.update(zip(attributes, self._each(attributes.values()), strict=True))

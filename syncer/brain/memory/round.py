@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from swift_diloco.core.formats.messages import ValueName
+from swift_diloco.core.formats.manifest import PushFacts
 from syncer.events import MergeFinished
 
 UPLOAD_IDLE_S = 5.0
@@ -41,19 +41,11 @@ FOLLOWS = {
 """Which stage may come after which. A new attempt is no new stage: the round gathers on."""
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(PushFacts, kw_only=True):
     """An admitted push."""
 
-    push: str
-    island: int
-    generation: str
-    anchor: ValueName
     lag: int
-    steps: int
-    tokens: int
-    capture_step: int
-    weight: float
+    """Versions of its fragment that its anchor was behind when it was admitted, or is merged."""
     complete: bool = False
     payload_bytes: int = 0
     progressed_at: float = 0.0

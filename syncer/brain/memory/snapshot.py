@@ -127,34 +127,9 @@ def _fingerprint(state: State) -> str:
 
 def _carried_push(late: Late) -> CarriedPush:
     answer = late.answer
-    return CarriedPush(
-        push=answer.push,
-        island=answer.island,
-        generation=answer.generation,
-        fragment=late.fragment,
-        t=late.t,
-        anchor=answer.anchor,
-        steps=answer.steps,
-        tokens=answer.tokens,
-        capture_step=answer.capture_step,
-        weight=answer.weight,
-        payload_bytes=answer.payload_bytes,
-    )
+    return CarriedPush(**answer.facts(), fragment=late.fragment, t=late.t, payload_bytes=answer.payload_bytes)
 
 
 def _late(push: CarriedPush) -> Late:
-    answer = Answer(
-        push=push.push,
-        island=push.island,
-        generation=push.generation,
-        anchor=push.anchor,
-        lag=0,
-        steps=push.steps,
-        tokens=push.tokens,
-        capture_step=push.capture_step,
-        weight=push.weight,
-        complete=True,
-        payload_bytes=push.payload_bytes,
-        carried=True,
-    )
+    answer = Answer(**push.facts(), lag=0, complete=True, payload_bytes=push.payload_bytes, carried=True)
     return Late(answer, push.fragment, push.t)

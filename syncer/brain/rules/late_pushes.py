@@ -11,7 +11,7 @@ of one is held until it is merged or dropped; together they have at most `carrie
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.chunks import Encoding, encoded_bytes
@@ -162,7 +162,7 @@ class LatePushes:
                 continue
             weight = late.answer.weight * settings.late_discount**place.lag
             if weight > 0:
-                contributions.append(replace(late.answer, lag=place.lag, weight=weight))
+                contributions.append(msgspec.structs.replace(late.answer, lag=place.lag, weight=weight))
             else:
                 self._drop(key, f"with {place.lag} versions of lag its weight is 0")
         return contributions

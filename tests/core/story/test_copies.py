@@ -9,7 +9,7 @@ from typing import Any
 from swift_diloco.core.formats.messages import ValueName
 from swift_diloco.core.story.copies import ATOMS, Copier
 from syncer.brain.memory.deadlines import Deadlines
-from syncer.brain.memory.round import Round, Stage
+from syncer.brain.memory.round import Answer, Round, Stage
 
 
 def copied(value: object) -> Any:
@@ -32,6 +32,15 @@ def test_one_object_is_one_object_in_the_copy() -> None:
     assert after[0][1] is after[1]["upload"][0] is not one
     after[0][1].members[4] = "generation"
     assert one.members == {}
+
+
+def test_a_struct_that_can_change_is_copied_with_what_it_holds() -> None:
+    facts: dict[str, Any] = {"push": "g.1", "island": 1, "generation": "g", "anchor": ValueName(0, 0, "d"), "lag": 0}
+    one = Answer(**facts, steps=2, tokens=4, capture_step=2, weight=8.0)
+    after = copied([one, one])
+    assert after == [one, one] and after[0] is after[1] is not one and after[0].anchor is one.anchor
+    after[0].complete = True
+    assert not one.complete
 
 
 def test_a_bound_method_belongs_to_the_copy() -> None:

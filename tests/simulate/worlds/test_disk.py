@@ -86,7 +86,19 @@ def test_only_what_changed_is_written_and_what_is_carried_is_kept(disk: Disk, pr
     disk.write(process, 1, state(0, value(0, 0), value(1, 0)), SHAPE)
     run(disk)
     process.told.clear()
-    late = CarriedPush("late", 0, "g", 1, 1, value(1, 0), 3, 30, 4, 300.0, 16)
+    late = CarriedPush(
+        push="late",
+        island=0,
+        generation="g",
+        anchor=value(1, 0),
+        steps=3,
+        tokens=30,
+        capture_step=4,
+        weight=300.0,
+        fragment=1,
+        t=1,
+        payload_bytes=16,
+    )
     disk.write(process, 2, state(1, value(0, 1), value(1, 0), carried=(late,)), SHAPE)
     run(disk)
     assert process.events == [FragmentWritten(2, 0), CheckpointWritten(2)]

@@ -12,6 +12,7 @@ another only as `phase.FOLLOWS` allows, and after `Exit` nothing is handled.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
 
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.manifest import SavedState
@@ -139,7 +140,7 @@ class Coordinator:
             return []
         before = state.phase
         self._dispatch(event)
-        for key in state.deadlines.expired(now):
+        for key in state.deadlines.take_expired(now):
             if not state.exited:
                 self._time_out(key)
         if not state.exited:
@@ -168,6 +169,8 @@ class Coordinator:
                 self._halt.requested()
             case TimePassed():
                 pass
+            case _:
+                assert_never(event)
 
     def _transferred(self, event: UploadProgressed | UploadCompleted | UploadFailed) -> None:
         """News of an upload: of a round, of a push that missed its round, or of the initial values."""
@@ -344,7 +347,7 @@ class Coordinator:
         elif kind == ROUND:
             self._follow(self._gathering.time_out(owner))
         elif key == RETURN:
-            self._state.returning = False
+            self._finish.stop_pausing()
         elif key == AWAIT:
             self._finish.stop_awaiting()
         elif key == LINGER:

@@ -222,6 +222,8 @@ class Session:
         return [*log, *self._dial(now)]
 
     def _refused(self, message: Refused, now: float) -> list[Effect]:
+        if self.membership is Membership.MEMBER and not message.nonce:
+            return [Log("warning", f"the syncer did not take a message of this island: {message.reason}")]
         self.syncer_says = message.reason
         running = self.stage is not TrainingStage.WAITING_FOR_CUT
         if message.retry or running:

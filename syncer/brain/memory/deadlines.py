@@ -2,7 +2,7 @@
 
 Knows no clock. A deadline that moves later costs a dictionary write; the heap is put right when its top is looked at.
 
-Invariants: `next()` is the earliest deadline that is set; `expired(now)` hands each one out once, earliest first.
+Invariants: `next()` is the earliest deadline that is set; `take_expired(now)` hands each one out once, earliest first.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Deadlines:
                 heappush(self._heap, (actual, key))
         return None
 
-    def expired(self, now: float) -> list[Key]:
+    def take_expired(self, now: float) -> list[Key]:
         """Take away and return every deadline that is not after `now`."""
         keys: list[Key] = []
         while (due := self.next()) is not None and due <= now:

@@ -37,8 +37,9 @@ class Closing:
         """Fix a round's contributions and merge them."""
         state = self._state
         closed.closed_at = state.now
+        closed.merging = tuple(self._late.contribute(closed))  # Which those that come too late do not push aside.
         self._dismiss(closed)
-        given = [*self._late.contribute(closed), *closed.contributions]
+        given = [*closed.merging, *closed.contributions]
         closed.merging = tuple(sorted(given, key=lambda answer: (answer.island, not answer.carried)))
         state.log("debug", f"outer step {closed.t} closes with {closed.complete} answers: {reason}")
         if any(answer.weight for answer in closed.merging):

@@ -95,7 +95,7 @@ class Durability:
 
     def safety(self, *, final: bool) -> Safety:
         """Whether the present state is on the disk."""
-        if not self.enabled or self._state.values is None:
+        if not self.enabled or self._state.phase.before_values:
             return Safety.SAFE
         if self._running is not None:
             return Safety.WRITING
@@ -146,7 +146,7 @@ class Durability:
     def consider(self) -> None:
         """Begin a checkpoint if it is time to."""
         state = self._state
-        if not self.enabled or self._running is not None or self._failed is not None or state.values is None:
+        if not self.enabled or self._running is not None or self._failed is not None or state.phase.before_values:
             return
         periodic = not self.durable and state.committed - self._begun_at >= state.settings.checkpoint_every
         if state.starting or state.checkpoint_wanted or periodic:

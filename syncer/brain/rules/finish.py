@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import FinalCut
+from syncer.brain.memory.phase import Phase
 from syncer.brain.memory.roster import Member, Presence
 from syncer.brain.memory.state import State
 from syncer.brain.rules.durability import Durability, Safety
@@ -66,7 +67,7 @@ class Finish:
     def resume(self, islands: set[int]) -> None:
         """The run goes on. These islands took part in it; those who saw only the syncer end will dial again."""
         state = self._state
-        if not state.final:
+        if state.phase is not Phase.FINAL:
             state.awaited, state.returning = islands, True
             state.deadlines.set(RETURN, state.now + RETURN_S)
             state.deadlines.set(AWAIT, state.now + state.settings.island_lease_s)
@@ -74,6 +75,10 @@ class Finish:
         # The cut is out again for those who have not saved.
         state.deadlines.set(LINGER, state.now + state.settings.final_linger_s)
         state.log("info", f"the run is finished: the final cut of outer step {state.committed} is served again")
+
+    def stop_pausing(self) -> None:
+        """All that live are back by now: rounds need not wait a moment more."""
+        self._state.returning = False
 
     def stop_awaiting(self) -> None:
         """A lease has passed since the run was resumed."""
@@ -95,7 +100,7 @@ class Finish:
 
     def left(self, member: Member) -> None:
         """An island left for good: it will not save."""
-        if self._state.final:
+        if self._state.phase is Phase.FINAL:
             self._owes_no_more(member, "every island has saved the final cut or left")
 
     def _owes_no_more(self, member: Member, reason: str) -> None:

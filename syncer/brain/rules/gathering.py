@@ -177,8 +177,7 @@ class Gathering:
         k = state.quorum(gathered.present)
         if gathered.note(k, state.now):
             gathered.grace_s = self._grace(gathered, k)
-        enough = state.enough and not state.stopping
-        patience = Patience(settings.quorum_timeout_s, settings.upload_grace_s, enough)
+        patience = Patience(settings.quorum_timeout_s, settings.upload_grace_s, enough=state.phase.steps)
         verdict = judge(gathered, k, patience, state.now)
         key = (ROUND, str(gathered.t))
         if verdict.action is Action.WAIT and verdict.due is not None:

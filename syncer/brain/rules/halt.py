@@ -14,7 +14,7 @@ STOP = ("stop", "")
 
 
 class Halt:
-    """The graceful stop."""
+    """The graceful stop. It asks `State.stopping`, not the phase: the final cut may be out while it is on its way."""
 
     def __init__(self, state: State, closing: Closing, durability: Durability) -> None:
         self._state = state

@@ -85,7 +85,7 @@ class Joining:
         state = self._state
         member = state.roster.welcome(message, peer, (state.tokens(), state.tokens()), state.now)
         state.deadlines.set((LEASE, member.generation), state.now + state.settings.island_lease_s)
-        if message.running and state.values is None:
+        if message.running and state.phase.before_values:
             self._miss_state(member)
         self._welcome(member)
 

@@ -137,7 +137,7 @@ class Orders:
         state = self._state
         if not state.settings.checkpoint_path:
             raise Refusal("the syncer was started without --checkpoint-path")
-        if state.values is None:
+        if state.phase.before_values:
             raise Refusal("there are no values yet")
         state.checkpoint_wanted = True
         return Followed("a checkpoint is being written")

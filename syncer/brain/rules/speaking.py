@@ -23,8 +23,12 @@ SAYS: dict[Presence, frozenset[type]] = {
 }
 """What a generation may say while it is how far."""
 
-ONLY_IN: dict[type, Phase] = {CutInstalled: Phase.FINAL, Saved: Phase.FINAL}
-"""Messages that answer what the run says in one phase only."""
+ONLY_IN: dict[type, frozenset[Phase]] = {
+    CutInstalled: frozenset({Phase.FINAL}),
+    Saved: frozenset({Phase.FINAL}),
+    PushOffer: frozenset({Phase.TRAINING, Phase.PAUSED, Phase.FINISHING, Phase.FINAL, Phase.STOPPING}),
+}
+"""Messages that answer what the run says in these phases only."""
 
 
 class Speaking:
@@ -51,7 +55,7 @@ class Speaking:
         return None
 
     def _unknown(self, peer: Peer, message: MemberMessage) -> str | None:
-        """Why a sender is not known, or not yet; None for one that is."""
+        """Why a sender is not known; None for one that is."""
         if message.session != self._state.session:
             return "this syncer was started anew; join again"
         member = self._state.roster.generations.get(message.generation)
@@ -59,8 +63,6 @@ class Speaking:
             return "this generation is over; join again"
         if member.peer != peer:
             return "this generation speaks through another connection; join again"
-        if not member.joined and type(message) not in SAYS[Presence.JOINING]:
-            return "not all ranks have joined"
         return None
 
     def _out_of_turn(self, member: Member, message: MemberMessage) -> str | None:
@@ -68,10 +70,6 @@ class Speaking:
         said, phase = type(message), self._state.phase
         if said not in SAYS[member.presence]:
             return f"{said.__name__} of island {member.island} came while it is {member.presence.value}"
-        expected = ONLY_IN.get(said, phase)
-        if phase is expected:
+        if phase in ONLY_IN.get(said, (phase,)):
             return None
-        return (
-            f"{said.__name__} of island {member.island} came while the run is {phase.value}; "
-            f"expected it to be {expected.value}"
-        )
+        return f"{said.__name__} of island {member.island} came while the run is {phase.value}"

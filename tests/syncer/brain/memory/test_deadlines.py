@@ -30,7 +30,7 @@ def test_deadlines_behave_like_a_dictionary_that_is_searched(steps: list[tuple[s
             model.pop(key, None)
         else:
             over = sorted((due, key) for key, due in model.items() if due <= at)
-            assert deadlines.expired(at) == [key for _, key in over]
+            assert deadlines.take_expired(at) == [key for _, key in over]
             for _, key in over:
                 del model[key]
         assert deadlines.next() == min(model.values(), default=None)
@@ -42,5 +42,5 @@ def test_moving_a_deadline_later_adds_nothing_to_the_heap() -> None:
     for due in range(1000):
         deadlines.set(("lease", "a"), due)
     assert len(deadlines._heap) == 1
-    assert deadlines.expired(998) == []
-    assert deadlines.expired(999) == [("lease", "a")]
+    assert deadlines.take_expired(998) == []
+    assert deadlines.take_expired(999) == [("lease", "a")]

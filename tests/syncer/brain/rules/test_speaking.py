@@ -46,7 +46,8 @@ def test_an_island_that_is_joining_may_send_heartbeats_only() -> None:
     desk = Desk()
     desk.take(Received(control(0), desk.hello(0)))
     assert isinstance(messages(desk.beat(0, 0))[0], HeartbeatReply)
-    assert messages(desk.done(0)) == [Unknown(SESSION, "k1", "not all ranks have joined")]
+    reason = "Done of island 0 came while it is joining"
+    assert messages(desk.done(0)) == [Refused(SESSION, "", reason, retry=True)]
 
 
 def test_every_presence_and_every_message_of_a_generation_has_its_place_in_the_table() -> None:
@@ -91,9 +92,18 @@ def test_a_message_that_does_not_fit_its_senders_state_is_answered_with_both(
 def test_what_answers_the_final_cut_is_answered_with_the_phase_before_it_is_out(kind: type[MemberMessage]) -> None:
     desk = Desk()
     desk.ready(1)
-    reason = f"{kind.__name__} of island 0 came while the run is training; expected it to be final"
+    reason = f"{kind.__name__} of island 0 came while the run is training"
     assert desk.say(0, kind) == [Send(control(0), Refused(SESSION, "", reason, retry=True))]
     assert desk.brain._state.phase is Phase.TRAINING
+
+
+def test_an_offer_before_there_are_values_is_answered_with_the_phase() -> None:
+    desk = Desk(expected_islands=2)
+    desk.join(0)
+    reason = "PushOffer of island 0 came while the run is joining"
+    assert desk.take(Received(control(0), desk.offer_of(0, 1))) == [
+        Send(control(0), Refused(SESSION, "", reason, retry=True))
+    ]
 
 
 def test_what_does_not_fit_begins_the_lease_anew_like_every_sign_of_life() -> None:

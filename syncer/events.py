@@ -206,7 +206,7 @@ class AnnounceAll:
 
 
 @dataclass(frozen=True)
-class Merging:
+class MergeInput:
     """One contribution to a merge: a complete upload (None: an empty answer is never merged) and its weight."""
 
     island: int
@@ -224,7 +224,7 @@ class Merge:
     t: int
     attempt: int
     fragment: int
-    contributions: tuple[Merging, ...]
+    contributions: tuple[MergeInput, ...]
 
 
 @dataclass(frozen=True)

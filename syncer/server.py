@@ -277,7 +277,8 @@ class Server:
             case ev.Send(peer, message):
                 if isinstance(message, Welcome):
                     self._links.welcomed(message.generation, peer)
-                self._complaints.stale += isinstance(message, Unknown)
+                if isinstance(message, Unknown):
+                    self._complaints.told_unknown()
                 self._endpoint.send(peer, message)
             case ev.AdoptLayout(layout, plan):
                 self._state.adopt_layout(layout, plan)

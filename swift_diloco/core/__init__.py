@@ -1,1 +1,1 @@
-"""What both processes share: formats, layout, numbers, settings and files. Knows neither of them."""
+"""What both processes share: formats, layout, numbers, settings, files and stories. Knows neither of them."""

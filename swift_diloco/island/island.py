@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import assert_never
 
 import msgspec
 
@@ -371,6 +372,8 @@ class Island:
                 raise PeerError(reason)
             case events.Fail(reason):
                 raise UserError(reason)
+            case _:
+                assert_never(effect)
 
     # -- telling -------------------------------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ folder lies beside those.
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.files.whole_files import write_whole
 from swift_diloco.core.settings.island_settings import EMBEDDED, IslandSettings, require_syncer
 
 RUN_FOLDER = "diloco"
@@ -30,9 +30,7 @@ def ensure_instance(folder: Path, island: int) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            fresh = folder / f".instance-{island}-{os.getpid()}"
-            fresh.write_text(secrets.token_hex(INSTANCE_BYTES))
-            fresh.replace(path)
+            write_whole(path, [secrets.token_hex(INSTANCE_BYTES).encode()])
         return path.read_text().strip()
     except OSError as error:
         raise UserError(

@@ -80,6 +80,10 @@ class Complaints:
         reason = f"{found}: this link is not known to belong to its session and generation; join again"
         self._send(peer, Unknown(self._session, message.generation, reason))
 
+    def told_unknown(self) -> None:
+        """The coordinator answered a stale message itself."""
+        self.stale += 1
+
     def forget(self, peer: Peer) -> None:
         """A connection is closed."""
         self._stale_due.pop(peer, None)

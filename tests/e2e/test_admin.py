@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from swift_diloco import cli
 from swift_diloco.core.errors import PeerError
+from swift_diloco.core.formats import status
 from swift_diloco.tools.keygen.cli import make_pairs
 from tests.e2e.harness import FAST, SyncerProcess, in_background
 from tests.fakes.island import FakeIsland, Job
@@ -64,8 +64,8 @@ def test_save_is_obeyed_by_the_island_that_is_meant_and_save_and_stop_by_all(
             shown = followed(capsys, "status", *here)
             assert shown.startswith("training: waiting for ") and "outer step" in shown
             assert [line.split()[0] for line in shown.splitlines() if line[:1].isdigit()] == ["0", "1"]
-            facts = json.loads(followed(capsys, "status", "--json", *here))
-            assert [member["island"] for member in facts["members"]] == [0, 1] and facts["bytes_pushed"] > 0
+            facts = status.decode(followed(capsys, "status", "--json", *here))
+            assert [member.island for member in facts.members] == [0, 1] and facts.bytes_pushed > 0
             followed(capsys, "admin", "save-and-stop", "--reason", "maintenance", *here)
         assert [len(island.saves) for island in islands] == [1, 2]
         assert [island.errors for island in islands] == [[], []]
@@ -142,5 +142,5 @@ def test_with_encryption_an_admin_key_gives_orders_and_an_islands_key_does_not(
         words = ("admin", "stop", *there, "--key", f"{tmp_path}/keys/island-0.key")
         assert "refused: orders need a key that is among --admin-keys" in refused(capsys, *words)
         assert "need --key" in refused(capsys, "status", *here)
-        facts = json.loads(followed(capsys, "status", "--json", *here, "--key", f"{tmp_path}/keys/admin.key"))
-        assert facts["bad_messages"] == 1
+        facts = status.decode(followed(capsys, "status", "--json", *here, "--key", f"{tmp_path}/keys/admin.key"))
+        assert facts.bad_messages == 1

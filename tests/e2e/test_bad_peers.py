@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import zmq
 
-from swift_diloco.core.formats import frames, operator_messages, tape_lines
+from swift_diloco.core.formats import frames, operator_messages, status, tape_lines
 from swift_diloco.core.formats import messages as m
 from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS
 from swift_diloco.core.layout.boxes import Box
@@ -133,9 +132,9 @@ def test_malformed_messages_and_replays_are_told_counted_and_noticed_by_nobody_e
         peer.send(m.Heartbeat("s", "g", 1))
         assert isinstance(peer.hear_any(), m.Unknown), "a frame beyond every limit became a message"
         peer.close()
-    status = json.loads((tmp_path / "status.json").read_text())
-    assert status["bad_messages"] == len(MALFORMED) + 1
-    assert status["stale_messages"] == len(replays) + 1
+    told = status.decode((tmp_path / "status.json").read_bytes())
+    assert told.bad_messages == len(MALFORMED) + 1
+    assert told.stale_messages == len(replays) + 1
     assert "Traceback" not in syncer.text()
 
 

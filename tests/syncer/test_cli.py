@@ -16,7 +16,7 @@ import zmq
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.run_folder import RunFolder, living_address, living_pid
-from swift_diloco.core.formats import frames
+from swift_diloco.core.formats import frames, status
 from swift_diloco.core.formats.messages import Hello, Welcome
 from swift_diloco.core.layout.tensors import TensorSpec, make_layout
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings
@@ -124,7 +124,7 @@ def test_syncer_says_where_it_listens_welcomes_an_island_and_ends_on_a_signal(
         process.send_signal(number)
         assert process.wait(20) == 0
         assert not (tmp_path / "address.json").exists()
-        assert json.loads((tmp_path / "status.json").read_text())["pid"] == process.pid
+        assert status.decode((tmp_path / "status.json").read_bytes()).pid == process.pid
         assert process.stderr is not None
         assert process.stderr.read().decode().splitlines()[-1].endswith("told to stop before training began")
 

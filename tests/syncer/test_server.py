@@ -148,7 +148,7 @@ def test_pushed_deltas_of_two_ranks_are_merged_published_and_fetched_at_their_pl
         delta = random_values(2)[BIG]
         world.perform(ev.OpenUpload("push-1", "g0", BIG, "f32"))
         cut.upload("push-1", BIG, delta)
-        world.perform(ev.Merge(1, 1, BIG, (ev.Merging(0, "push-1", 2.0),)))
+        world.perform(ev.Merge(1, 1, BIG, (ev.MergeInput(0, "push-1", 2.0),)))
         finished = world.script.wait_for(ev.MergeFinished)
         expected = initial[BIG] + delta
         assert finished.finite and finished.digest == fragment_digest(expected)
@@ -170,7 +170,7 @@ def test_uploads_of_several_islands_weigh_in_the_merge(tmp_path: Path) -> None:
         for i, island in enumerate(islands):
             world.perform(ev.OpenUpload(f"push-{i}", f"g{i}", SMALL, "f32"))
             island.upload(f"push-{i}", SMALL, deltas[i])
-        world.perform(ev.Merge(1, 1, SMALL, tuple(ev.Merging(i, f"push-{i}", w) for i, w in enumerate((3.0, 1.0)))))
+        world.perform(ev.Merge(1, 1, SMALL, tuple(ev.MergeInput(i, f"push-{i}", w) for i, w in enumerate((3.0, 1.0)))))
         finished = world.script.wait_for(ev.MergeFinished)
         assert finished.finite
         name = ValueName(SMALL, 1, finished.digest)
@@ -190,7 +190,7 @@ def test_delta_that_is_not_finite_is_void_and_its_island_named(tmp_path: Path) -
         delta[7] = np.inf
         world.perform(ev.OpenUpload("push", "g0", SMALL, "f32"))
         island.upload("push", SMALL, delta)
-        world.perform(ev.Merge(1, 1, SMALL, (ev.Merging(4, "push", 1.0),)))
+        world.perform(ev.Merge(1, 1, SMALL, (ev.MergeInput(4, "push", 1.0),)))
         finished = world.script.wait_for(ev.MergeFinished)
         assert (finished.finite, finished.offenders) == (False, (4,))
         world.perform(ev.DiscardMerge(1, ("push",)))
@@ -287,7 +287,7 @@ def test_two_pushes_of_one_island_are_merged_in_the_order_given(tmp_path: Path) 
         for i, delta in enumerate(deltas):
             world.perform(ev.OpenUpload(f"push-{i}", "g0", SMALL, "f32"))
             island.upload(f"push-{i}", SMALL, delta)
-        world.perform(ev.Merge(1, 1, SMALL, (ev.Merging(0, "push-0", 1.0), ev.Merging(0, "push-1", 1.0))))
+        world.perform(ev.Merge(1, 1, SMALL, (ev.MergeInput(0, "push-0", 1.0), ev.MergeInput(0, "push-1", 1.0))))
         finished = world.script.wait_for(ev.MergeFinished)
         name = ValueName(SMALL, 1, finished.digest)
         world.perform(ev.Commit(1, name, ("push-0", "push-1")))
@@ -304,7 +304,7 @@ def test_result_of_a_discarded_merge_is_not_reported(tmp_path: Path) -> None:
         world.publish_initial(island, initial)
         world.perform(ev.OpenUpload("push", "g0", SMALL, "f32"))
         island.upload("push", SMALL, np.ones_like(initial[SMALL]))
-        merging = (ev.Merging(0, "push", 1.0),)
+        merging = (ev.MergeInput(0, "push", 1.0),)
         world.perform(ev.Merge(1, 1, SMALL, merging), ev.DiscardMerge(1, ()), ev.Merge(1, 2, SMALL, merging))
         world.script.wait(lambda e: isinstance(e, ev.MergeFinished) and e.attempt == 2)
         assert [e.attempt for e in world.script.events if isinstance(e, ev.MergeFinished)] == [2]

@@ -13,7 +13,7 @@ not about to be replaced; once finished, nothing is offered.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, assert_never
 
 from swift_diloco.core.formats.messages import (
     BudgetReached,
@@ -169,6 +169,8 @@ class Session:
                 return self._reached_last_step()
             case SaveFinished():
                 return [Tell(Saved(self.syncer_session, self.generation))]
+            case _:
+                assert_never(event)
 
     def _on_heard(self, message: SyncerMessage, now: float) -> list[Effect]:
         if not self._is_for_us(message):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import assert_never
 
 from swift_diloco.core.formats.messages import IslandMessage, Published, RankWelcome, Refused, ValueName, Welcome
 from swift_diloco.core.layout.fragments import FragmentPlan
@@ -211,6 +212,8 @@ class SyncerHost:
                 del self.results[t]
                 for upload in uploads:
                     self._end(upload)
+            case _:
+                assert_never(effect)
 
     def _merge(self, merge: Merge) -> None:
         given = [(part, self._delta(part.upload)) for part in merge.contributions]

@@ -16,7 +16,7 @@ from syncer.brain.memory.state import ROUND, State
 from syncer.brain.rules.durability import Durability
 from syncer.brain.rules.gathering import Closed
 from syncer.brain.rules.late_pushes import LatePushes
-from syncer.events import Commit, DiscardMerge, Merge, MergeFinished, Merging
+from syncer.events import Commit, DiscardMerge, Merge, MergeFinished, MergeInput
 
 
 class Closing:
@@ -49,7 +49,7 @@ class Closing:
 
     def _merge(self, closed: Round) -> None:
         closed.enter(Stage.MERGING)
-        merging = tuple(Merging(a.island, a.push, a.weight) for a in closed.merging if a.weight > 0)
+        merging = tuple(MergeInput(a.island, a.push, a.weight) for a in closed.merging if a.weight > 0)
         self._state.do(Merge(closed.t, closed.attempt, closed.fragment, merging))
 
     def _void(self, closed: Round, reason: str) -> None:

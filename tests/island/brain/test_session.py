@@ -148,6 +148,15 @@ def test_a_final_refusal_fails_a_starting_island_and_only_delays_a_running_one()
     assert world.boundary() == [events.Dial("life.3", False, step=0, running=True)]
 
 
+def test_a_member_whose_message_was_not_taken_says_so_and_stays_one() -> None:
+    world = World().training()
+    refused = Refused("s1", "", "Saved of island 1 came while the run is training", retry=True)
+    text = "the syncer did not take a message of this island: Saved of island 1 came while the run is training"
+    assert world.hear(refused) == [events.Log("warning", text)]
+    world.now += 2 * REFUSED_REDIAL_S
+    assert world.boundary() == [] and world.session.membership is Membership.MEMBER
+
+
 def test_messages_of_another_session_or_generation_change_nothing() -> None:
     world = World().training()
     for message in (
@@ -537,3 +546,8 @@ def test_what_became_of_the_values_is_told_when_the_wait_for_them_ends() -> None
     summary = "global values of 2 fragments: 0 kept, 0 shifted, 1 overwritten, 1 missing"
     assert world.feed(events.StartEnded()) == [events.Log("info", summary)]
     assert world.feed(events.StartEnded()) == []
+
+
+def test_an_event_that_a_session_does_not_know_is_named() -> None:
+    with pytest.raises(AssertionError, match="no event at all"):
+        World().feed("no event at all")  # type: ignore[arg-type]

@@ -131,7 +131,7 @@ def test_commit_publishes_the_weighted_mean_and_frees_its_uploads(syncer: Syncer
     old = syncer.begin()
     syncer.complete("a", value=1.0)
     syncer.complete("b", value=-2.0)
-    parts = (ev.Merging(0, "a", 3.0), ev.Merging(1, "b", 1.0))
+    parts = (ev.MergeInput(0, "a", 3.0), ev.MergeInput(1, "b", 1.0))
     (finished,) = syncer.perform(ev.Merge(1, 1, 0, parts))
     assert isinstance(finished, ev.MergeFinished) and (finished.digest, finished.finite) == (repr(4.25), True)
     syncer.sent.clear()
@@ -146,7 +146,7 @@ def test_commit_publishes_the_weighted_mean_and_frees_its_uploads(syncer: Syncer
 def test_delta_that_is_not_finite_names_its_island_and_a_discarded_merge_publishes_nothing(syncer: Syncer) -> None:
     name = syncer.begin()
     syncer.complete("a", value=math.inf)
-    (finished,) = syncer.perform(ev.Merge(1, 1, 0, (ev.Merging(7, "a", 1.0),)))
+    (finished,) = syncer.perform(ev.Merge(1, 1, 0, (ev.MergeInput(7, "a", 1.0),)))
     assert isinstance(finished, ev.MergeFinished) and (finished.finite, finished.offenders) == (False, (7,))
     syncer.perform(ev.DiscardMerge(1, ("a",)))
     assert syncer.host.present == {0: name} and syncer.host.uploads == {} and syncer.history.merged == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
     FinalCut,
@@ -15,7 +17,7 @@ from syncer.events import (
     Exit,
     InitAdopted,
     Merge,
-    Merging,
+    MergeInput,
     OpenUpload,
     Received,
     Send,
@@ -53,7 +55,7 @@ def test_a_round_merges_its_answers_in_island_order_and_commits() -> None:
     first = desk.offer(0, 1, steps=2, tokens=10)
     assert desk.take(UploadCompleted(first, 9)) == [
         Send(control(0), PushAnswer(SESSION, "k1", first, Outcome.HELD)),
-        Merge(1, 1, 0, (Merging(0, first, 50.0), Merging(1, later.push, 100.0))),
+        Merge(1, 1, 0, (MergeInput(0, first, 50.0), MergeInput(1, later.push, 100.0))),
     ]
     desk.now = 5.0
     name = ValueName(0, 1, "digest-1")
@@ -128,3 +130,8 @@ def test_a_run_ends_with_one_round_per_fragment_the_final_cut_and_exit() -> None
     assert desk.saved(0) == [Exit(0, "every island has saved the final cut")]
     assert desk.commits() == [(1, 0), (2, 1), (3, 0), (4, 1)]
     assert desk.beat(0, 200) == [] and desk.brain.next_wakeup is None
+
+
+def test_an_event_that_no_rule_takes_is_named() -> None:
+    with pytest.raises(AssertionError, match="no event at all"):
+        Desk().brain.handle("no event at all", now=0.0)  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import msgspec
@@ -11,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from swift_diloco.core.files.tape_file import read_tape
-from swift_diloco.core.formats import tape_lines
+from swift_diloco.core.formats import status, tape_lines
 from swift_diloco.core.formats.chunks import CHUNK_ELEMENTS, Encoding
 from swift_diloco.core.formats.messages import (
     Fetch,
@@ -53,7 +52,7 @@ def commit(world: World, island: Island, t: int, fragment: int, seed: int) -> tu
     delta, push = random_values(seed)[fragment], f"push-{t}"
     world.perform(ev.OpenUpload(push, island.generation, fragment, "f32"))
     island.upload(push, fragment, delta)
-    world.perform(ev.Merge(t, 1, fragment, (ev.Merging(island.number, push, 1.0),)))
+    world.perform(ev.Merge(t, 1, fragment, (ev.MergeInput(island.number, push, 1.0),)))
     finished = world.script.wait(lambda e: isinstance(e, ev.MergeFinished) and e.t == t)
     assert isinstance(finished, ev.MergeFinished)
     name = ValueName(fragment, t, finished.digest)
@@ -127,9 +126,9 @@ def test_fetched_is_on_the_tape_once_per_rank_and_value_with_its_bytes(tmp_path:
         )
         for rank in range(2)
     ]
-    status = json.loads((tmp_path / "status.json").read_text())
-    assert status["bytes_fetched"] == 4 * sum(LAYOUT.tensors[i].elements for i in PLAN.fragments[SMALL])
-    assert status["bytes_pushed"] == 4 * LAYOUT.elements
+    told = status.decode((tmp_path / "status.json").read_bytes())
+    assert told.bytes_fetched == 4 * sum(LAYOUT.tensors[i].elements for i in PLAN.fragments[SMALL])
+    assert told.bytes_pushed == 4 * LAYOUT.elements
 
 
 def test_too_many_pins_supersede_the_slowest_and_only_twice(tmp_path: Path) -> None:

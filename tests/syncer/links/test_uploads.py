@@ -169,7 +169,7 @@ def test_bfloat16_upload_lands_decoded_at_its_places(tmp_path: Path) -> None:
             client.send(Chunk(SESSION, "g", "u", rank, 0, checksum(payload)), payload.data)
         completed = world.script.wait(lambda e: isinstance(e, ev.UploadCompleted) and e.upload == "u")
         assert completed == ev.UploadCompleted("u", exact.size * 2)
-        world.perform(ev.Merge(1, 1, SMALL, (ev.Merging(0, "u", 1.0),)))
+        world.perform(ev.Merge(1, 1, SMALL, (ev.MergeInput(0, "u", 1.0),)))
         name = ValueName(SMALL, 1, world.script.wait_for(ev.MergeFinished).digest)
         world.perform(ev.Commit(1, name, ("u",)))
         world.expect_published(name)

@@ -24,7 +24,7 @@ from syncer.events import (
     Effect,
     Exit,
     Log,
-    Merging,
+    MergeInput,
     OpenUpload,
     Received,
     Send,
@@ -129,7 +129,7 @@ def test_a_carried_push_is_merged_after_the_restart_and_never_twice() -> None:
     assert new.sent(1, Welcome)[0].held == (initial_names(2)[0],)
     new.push(1, 3, anchor=ValueName(0, 1, "digest-1"))
     (merge,) = new.merges()
-    assert merge.contributions[0] == Merging(1, late, 200.0) and len(merge.contributions) == 2
+    assert merge.contributions[0] == MergeInput(1, late, 200.0) and len(merge.contributions) == 2
     new.merged(3)
     assert [e.uploads for e in new.effects if isinstance(e, Commit)] == [tuple(m.upload for m in merge.contributions)]
     assert last_state(new).carried == ()

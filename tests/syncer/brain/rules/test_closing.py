@@ -16,7 +16,7 @@ from syncer.events import (
     DiscardMerge,
     Effect,
     Merge,
-    Merging,
+    MergeInput,
     Send,
     UploadCompleted,
     WriteTape,
@@ -116,7 +116,7 @@ def test_a_round_is_merged_without_the_island_that_spoilt_it_when_enough_others_
         DiscardMerge(1, ("k3.2",)),
         Send(control(1), Dropped(SESSION, "k3", "k3.2", "the delta was not finite", initial_names(2)[0])),
         WriteTape(tape_lines.Dropped(island=1, push="k3.2", t=1, fragment=0, reason="the delta was not finite")),
-        Merge(1, 1, 0, (Merging(0, "k1.1", 200.0),)),
+        Merge(1, 1, 0, (MergeInput(0, "k1.1", 200.0),)),
     ]
     desk.gone(1)
     desk.merged(1)
@@ -130,7 +130,7 @@ def test_a_push_without_tokens_has_no_weight_and_is_not_merged() -> None:
     desk.ready(2)
     desk.push(0, 1, tokens=0)
     desk.push(1, 1)
-    assert desk.merges()[0].contributions == (Merging(1, "k3.2", 200.0),)
+    assert desk.merges()[0].contributions == (MergeInput(1, "k3.2", 200.0),)
     assert [e.uploads for e in desk.merged(1) if isinstance(e, Commit)] == [("k1.1", "k3.2")]
 
 

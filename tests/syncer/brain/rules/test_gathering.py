@@ -18,7 +18,7 @@ from syncer.events import (
     DropUpload,
     ForgetGeneration,
     Merge,
-    Merging,
+    MergeInput,
     OpenUpload,
     Received,
     Send,
@@ -56,7 +56,7 @@ def test_round_waits_for_grace_after_quorum_and_lets_the_late_go() -> None:
     assert desk.brain.next_wakeup == 11.0
     assert desk.at(11.0) == [
         Send(control(1), PullClosed(SESSION, "k3", 1, 0)),
-        Merge(1, 1, 0, (Merging(0, "k1.1", 200.0),)),
+        Merge(1, 1, 0, (MergeInput(0, "k1.1", 200.0),)),
     ]
     assert refuse(desk, 1, 1)[0] == "attempt 1 of outer step 1 is over"
 
@@ -74,7 +74,7 @@ def test_an_upload_that_makes_progress_is_waited_for_and_then_dropped() -> None:
         DropUpload(late, reason),
         Send(control(1), Dropped(SESSION, "k3", late, reason, initial_names(2)[0])),
         WriteTape(tape_lines.Dropped(island=1, push=late, t=1, fragment=0, reason=reason)),
-        Merge(1, 1, 0, (Merging(0, "k1.2", 200.0),)),
+        Merge(1, 1, 0, (MergeInput(0, "k1.2", 200.0),)),
     ]
     assert desk.take(UploadCompleted(late, 16)) == []
     desk.merged(1)

@@ -11,7 +11,7 @@ from syncer.events import (
     DropUpload,
     ForgetGeneration,
     Merge,
-    Merging,
+    MergeInput,
     OpenUpload,
     Received,
     Send,
@@ -48,7 +48,7 @@ def test_a_late_push_is_carried_when_it_is_complete() -> None:
     other = desk.offer(0, 3, anchor=name)
     desk.take(UploadCompleted(own, 16))
     desk.take(UploadCompleted(other, 16))
-    contributions = tuple(Merging(island, push, 200.0) for island, push in ((0, other), (1, late), (1, own)))
+    contributions = tuple(MergeInput(island, push, 200.0) for island, push in ((0, other), (1, late), (1, own)))
     assert desk.merges()[1:] == [Merge(3, 1, 0, contributions)]
     desk.push(0, 2)
     desk.at(desk.now + 5.0)
@@ -66,7 +66,7 @@ def test_the_weight_of_a_late_push_shrinks_with_its_lag(discount: float, weight:
     desk.take(UploadCompleted(late, 16))
     desk.push(0, 3)
     desk.at(desk.now + 5.0)
-    assert desk.merges()[-1].contributions[1] == Merging(1, late, weight)
+    assert desk.merges()[-1].contributions[1] == MergeInput(1, late, weight)
 
 
 def test_a_late_push_without_weight_is_dropped() -> None:
@@ -216,6 +216,27 @@ def test_nothing_is_dropped_where_there_would_be_no_room_after(in_time: bool) ->
     assert [key[0] for key in desk.brain._state.carried] == [1]
 
 
+def test_what_a_round_merges_is_not_pushed_aside_by_what_comes_too_late_for_it() -> None:
+    """Room for one push: island 1's is carried and merged with round 3, for which island 2's is not complete."""
+    desk = Desk(quorum=1, carried_bytes_max=20)
+    desk.ready(3)
+    late = desk.offer(1, 1)
+    desk.push(0, 1)
+    desk.at(5.0)
+    desk.merged(1)
+    desk.take(UploadCompleted(late, 16))
+    desk.push(0, 2)
+    desk.at(desk.now + 5.0)
+    desk.merged(2)
+    incomplete = desk.offer(2, 3)
+    own = desk.offer(0, 3)
+    desk.take(UploadCompleted(own, 16))
+    desk.at(desk.now + 5.0)
+    assert [part.upload for part in desk.merges()[-1].contributions] == [own, late]
+    reason = "outer step 3 closed before the push was complete"
+    assert [(line.push, line.reason) for line in desk.tape(tape_lines.Dropped)] == [(incomplete, reason)]
+
+
 def test_without_late_carry_nothing_is_kept() -> None:
     desk, late = with_a_late_upload(late_carry=False)
     (dropped,) = desk.tape(tape_lines.Dropped)
@@ -227,7 +248,7 @@ def test_a_late_push_rides_with_a_round_in_which_nobody_else_learned_anything() 
     desk.take(UploadCompleted(late, 16))
     desk.empty(0, 3)
     desk.empty(1, 3)
-    assert desk.merges()[-1].contributions == (Merging(1, late, 200.0),)
+    assert desk.merges()[-1].contributions == (MergeInput(1, late, 200.0),)
 
 
 def test_late_pushes_are_dropped_when_the_run_is_finished() -> None:

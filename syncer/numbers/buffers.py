@@ -47,8 +47,7 @@ class ValueBuffers:
         storage = self._fitting(elements)
         if storage is None:
             storage = empty_values(elements)
-        # numpy keeps an array over a foreign buffer alive for as long as any view of it: its end is the end of them
-        # all.
+        # numpy keeps an array over a foreign buffer alive for as long as any view of it: its end is the end of all.
         lent: NDArray[np.float32] = np.frombuffer(storage.data, np.float32, elements)
         weakref.finalize(lent, self._give, storage).atexit = False
         return lent

@@ -138,14 +138,13 @@ class Coordinator:
         state.now, state.effects = now, []
         if state.exited:
             return []
-        before = state.phase
         self._dispatch(event)
         for key in state.deadlines.take_expired(now):
             if not state.exited:
                 self._time_out(key)
         if not state.exited:
             self._consider()
-        self._phases = (before, state.phase)
+        self._phases = (self._phases[1], state.phase)
         return state.effects
 
     # -- Events -------------------------------------------------------------------------------------------------------
@@ -246,7 +245,7 @@ class Coordinator:
 
     def _listen(self, peer: Peer, message: MemberMessage) -> None:
         """A message that names a generation."""
-        member = self._speaking.heard(peer, message)
+        member = self._speaking.listen(peer, message)
         if member is not None:
             self._hear(member, message)
 

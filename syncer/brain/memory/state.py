@@ -96,10 +96,10 @@ class State:
             return Phase.FINAL
         if self.stopping:
             return Phase.STOPPING
+        here = self.roster.members
         if self.values is None:
-            here = self.roster.members
             return Phase.JOINING if PROVIDER not in here or len(here) < self.expected else Phase.INIT
-        if not self.enough:
+        if len(here) < self.settings.min_islands:
             return Phase.PAUSED
         return Phase.TRAINING if self.last_t is None else Phase.FINISHING
 
@@ -119,11 +119,6 @@ class State:
     def pipeline(self) -> int:
         """Most rounds open at once."""
         return pipeline_of(self.settings.pipeline, self.fragments, self.settings.sync_every_steps)
-
-    @property
-    def enough(self) -> bool:
-        """Whether an outer step may be taken at all."""
-        return len(self.roster.members) >= self.settings.min_islands
 
     @property
     def idle(self) -> bool:

@@ -36,10 +36,11 @@ class Finish:
     def consider(self) -> None:
         """Begin, take back or complete the finish."""
         state, roster = self._state, self._state.roster
-        if not state.phase.carries:
+        phase = state.phase
+        if not phase.carries:
             return
         all_done = roster.done == len(roster.members) and not state.awaited
-        if state.last_t is None and all_done and state.enough:
+        if state.last_t is None and all_done and phase is not Phase.PAUSED:
             state.last_t = state.launched + state.fragments
             state.log("info", f"every island is done: the last rounds are outer steps to {state.last_t}")
         elif state.last_t is not None and not all_done:

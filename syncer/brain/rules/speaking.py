@@ -37,7 +37,7 @@ class Speaking:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def heard(self, peer: Peer, message: MemberMessage) -> Member | None:
+    def listen(self, peer: Peer, message: MemberMessage) -> Member | None:
         """The generation that speaks, its lease begun anew. None: what it said does not fit, and was answered."""
         state = self._state
         reason = self._unknown(peer, message)

@@ -13,12 +13,27 @@ from tests.e2e.harness import check_tape
 
 LOSS_RATIO_MAX = 1.02
 
+STEP_LEAVES = 0.9
+"""What a local step leaves of the way to the target: islands train with learning rate 0.1."""
+
 LONGEST_ANCHOR_SHARE = 2 / 3
 """Where an island trained more than this share of the run from one anchor, its loss says nothing: this model, whose
 steps are a tenth of the way, comes to its target in them, and is carried beyond it by others who made the same way."""
 
 NOISE = 1.0
 """The loss that no training removes, as a language model's; without it a ratio of losses near 0 would mean nothing."""
+
+
+def left_of_the_way(commits: Sequence[tape_lines.Commit]) -> float:
+    """What the steps that are in the model leave of the way from the start, of the fragment that has the fewest. On a
+    busy machine much of a short run may pass before a syncer is there again, or be overwritten: told, and not a fault.
+    """
+    left = dict.fromkeys((line.fragment for line in commits), 1.0)
+    for line in commits:
+        weight = sum(part.weight for part in line.contributions)
+        if weight > 0:
+            left[line.fragment] *= sum(p.weight * STEP_LEAVES**p.steps for p in line.contributions) / weight
+    return max(left.values())
 
 
 def loss(value: float) -> float:
@@ -56,10 +71,11 @@ def check(world: World) -> None:
         check_tape(standing(world.syncer.tape), min_islands=world.scenario.min_islands)
     except AssertionError as error:
         raise RunFailed(f"the tape does not hold: {error}\n{story}") from error
-    commits = [line for line in world.syncer.tape if isinstance(line, tape_lines.Commit)]
+    commits = [line for line in standing(world.syncer.tape) if isinstance(line, tape_lines.Commit)]
     longest = max((part.steps for line in commits for part in line.contributions), default=0)
     if longest > LONGEST_ANCHOR_SHARE * world.scenario.steps:
         return
+    bound = LOSS_RATIO_MAX * (BEST_LOSS + left_of_the_way(commits) ** 2)
     for name, value in world.islands[0].result["sample"].items():
-        if not loss(value) <= LOSS_RATIO_MAX * BEST_LOSS:
-            raise RunFailed(f"{name} ends at {value}: loss {loss(value):.4f}, the best is {BEST_LOSS:.4f}\n{story}")
+        if not loss(value) <= bound:
+            raise RunFailed(f"{name} ends at {value}: loss {loss(value):.4f}, at most {bound:.4f} is good\n{story}")

@@ -47,8 +47,8 @@ class Peers:
             return self._unmap(closed)
         return None
 
-    def heard(self, peer: Peer, descriptor: int | None) -> bool:
-        """A message came over a descriptor; False when its connection is closed already."""
+    def claim(self, peer: Peer, descriptor: int | None) -> bool:
+        """A message of a peer came over a descriptor; False when its connection is closed already."""
         if descriptor is None or peer in self._of_peer:
             return True
         known = self._descriptors.get(descriptor)

@@ -144,7 +144,7 @@ class Endpoint:
                 break
             arrived, descriptor = received
             self._watch()
-            if not self._peers.heard(arrived.peer, descriptor):
+            if not self._peers.claim(arrived.peer, descriptor):
                 self._gone.append(Gone(arrived.peer))
             yield arrived
         else:

@@ -117,7 +117,7 @@ class Holdings:
         self._tally.clear()
         self._summarized = False
         for name in message.values:
-            self._meet(name)
+            self._take_first(name)
         return effects
 
     def _begin(self, message: Welcome) -> list[Effect]:
@@ -173,7 +173,7 @@ class Holdings:
         if fragment in self._unmet or self._how.get(fragment) is Align.KEEP:
             self.pending.pop(fragment, None)
             self._how.pop(fragment, None)
-            return [NameAnchor(name)] if self._meet(name) else []
+            return [NameAnchor(name)] if self._take_first(name) else []
         if not self.anchors[fragment].is_same(name):
             self.pending[fragment] = name
             return []
@@ -210,7 +210,7 @@ class Holdings:
         unknown = name.fragment in self._resumed and not self._values_known
         return self.anchors[name.fragment].is_same(name) and not unknown
 
-    def _meet(self, name: ValueName) -> bool:
+    def _take_first(self, name: ValueName) -> bool:
         """Take the first value of a fragment. True: it is the anchor's, which bears its name now; False: it is wanted,
         and how it is installed is decided."""
         fragment, anchor = name.fragment, self.anchors[name.fragment]

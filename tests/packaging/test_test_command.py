@@ -150,7 +150,7 @@ def test_ci_runs_the_test_command_word_for_word_and_tells_how_long(tmp_path: Pat
 def test_ci_runs_what_failed_once_more_and_then_fails(tmp_path: Path) -> None:
     code, called, _ = run_ci(tmp_path, failing="pytest")
     tests = "|".join(shlex.split(command().rpartition("&&")[2]))
-    assert (code, called[-2:]) == (1, [tests, f"{tests}|--last-failed|--last-failed-no-failures|none"])
+    assert (code, called[-2:]) == (1, [tests, f"{tests}|-n|0|--last-failed|--last-failed-no-failures|none"])
 
 
 @pytest.mark.parametrize("failing", ["pip", "ruff", "mypy"])

@@ -34,7 +34,7 @@ def test_an_embedded_syncer_that_is_killed_comes_back_at_its_port_and_the_run_en
         elif killed.is_set() and len(addresses) == 1 and living_address(tmp_path) and pid:
             addresses.append(living_address(tmp_path))
 
-    island = FakeIsland(Job("", steps=150, step_s=0.03, run_dir=str(tmp_path), syncer_args=ARGUMENTS), kill_once)
+    island = FakeIsland(Job("", steps=350, step_s=0.03, run_dir=str(tmp_path), syncer_args=ARGUMENTS), kill_once)
     try:
         run_side_by_side([island])
     finally:

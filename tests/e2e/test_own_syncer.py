@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from swift_diloco.core.files.run_folder import living_address, living_pid
-from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.trainers.embedded.process import SyncerProcess
 from tests.e2e.harness import FAST, run_side_by_side
 from tests.fakes.island import FakeIsland, Job
 
@@ -38,7 +36,7 @@ def test_an_embedded_syncer_that_is_killed_comes_back_at_its_port_and_the_run_en
     try:
         run_side_by_side([island])
     finally:
-        SyncerProcess(tmp_path, IslandSettings()).stop()
+        assert island.syncer is not None and island.syncer.stop()
     assert killed.is_set() and not island.errors
     assert len(addresses) == 2 and addresses[0] == addresses[1]
     assert (

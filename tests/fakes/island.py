@@ -115,7 +115,8 @@ class FakeIsland:
         )
         self.steps_done = self.began_at = checkpoint.newest(Path(job.out)) if job.out else 0
         resumed_from = checkpoint.folder_of(Path(job.out), self.began_at) if self.began_at else None
-        own = OwnSyncer(SyncerProcess(Path(job.run_dir), settings)) if job.run_dir else None
+        self.syncer = SyncerProcess(Path(job.run_dir), settings) if job.run_dir else None
+        own = OwnSyncer(self.syncer) if self.syncer is not None else None
         facts = JobFacts(
             self.began_at,
             f"{job.instance}-{job.island}",

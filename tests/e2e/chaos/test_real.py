@@ -22,7 +22,7 @@ from tests.e2e.chaos.scenario import Scenario
 from tests.e2e.harness import check_tape
 from tests.fakes.waiting import wait_until
 from tests.forkserver.forkserver import ForkServer, RunningJob
-from tests.forkserver.logs import read_steps
+from tests.forkserver.logs import losses, read_steps
 from tests.forkserver.tiny import TinyProject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -104,10 +104,6 @@ class RealIsland:
     def __str__(self) -> str:
         return f"island {self.number} at step {self.step()}, the syncer says {self.run.syncer.log()[-1000:]}"
 
-    def losses(self) -> list[float]:
-        """Of each step, over its last life."""
-        return [step.loss for step in read_steps(self.out)]
-
     def export(self) -> dict[str, Any]:
         tensors: dict[str, Any] = load_file(self.out / f"checkpoint-{STEPS}" / "model.safetensors")
         return tensors
@@ -162,8 +158,8 @@ class RealRun:
 
     def loss(self, less: int = 0) -> float:
         """At the end, or so many steps before it."""
-        last = [island.losses()[: -less or None][-LOSS_STEPS:] for island in self.islands]
-        return fmean(fmean(losses) for losses in last)
+        of_islands = [losses(read_steps(island.out)) for island in self.islands]
+        return fmean(fmean(each[: -less or None][-LOSS_STEPS:]) for each in of_islands)
 
 
 @contextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
-from tests.walls import OUTSIDE, Arrow, Module, Rule, circles, offences, read_tree
+from tests.walls import OUTSIDE, Arrow, Module, Rule, circles, doors, offences, read_tree
 
 HOUSE = {f"house/{name}.py": "" for name in ("__init__", "brain/__init__", "files/__init__", "files/tape")}
 
@@ -91,6 +92,67 @@ def test_a_rule_about_the_outside_allows_what_it_names(tmp_path: Path) -> None:
 def test_one_of_many_may_import_itself_and_no_other(tmp_path: Path) -> None:
     table = tree(tmp_path, thought="import house.files.tape, house.brain.other", other="")
     assert offences(Rule("house.*", "house.*"), table.values()) == [Arrow("house.brain.thought", "house.files.tape")]
+
+
+def test_nobody_imports_a_part_that_is_forbidden_to_the_whole_but_that_part_itself(tmp_path: Path) -> None:
+    table = tree(tmp_path, thought="import house.files.tape as t", other="import house.brain.thought as t")
+    found = [offences(Rule("house", never), table.values()) for never in ("house.files", "house.brain", "house")]
+    assert found == [[Arrow("house.brain.thought", "house.files.tape")], [], []]
+
+
+@pytest.mark.parametrize(
+    ("source", "package"),
+    [
+        ("import house\nhouse.files.tape", "house"),
+        ("import house.brain.other\nhouse.files.tape", "house"),
+        ("from house import files\nfiles.tape", "house.files"),
+        ("import house.files as f\nf.tape", "house.files"),
+        ("from . import other\nfrom .. import files as f\nf.tape", "house.files"),
+        ("import importlib\nimportlib.import_module('house.files').tape", "house.files"),
+    ],
+)
+def test_an_import_of_a_package_is_told(source: str, package: str, tmp_path: Path) -> None:
+    table = tree(tmp_path, thought=source, other="")
+    assert table["house.brain.thought"].imports - {"house.brain.other"} == {package}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import typing\ntyping.sys.modules['time']", {"typing.sys", "modules"}),
+        ("import dataclasses as d\ndef late():\n    return d.sys", {"d.sys"}),
+        ("import re\nre.enum.sys.path", {"re.enum", "re.enum.sys"}),
+        ("import re\nre.enum.Flag", {"re.enum"}),
+        ("import msgspec\nencode = msgspec.json", {"msgspec.json"}),
+        ("from typing import sys\nsys.path", {"typing.sys"}),
+        ("from re import enum as e\ne.Flag", {"re.enum"}),
+        ("import typing\ngetattr(typing, 'sys')", {"typing"}),
+        ("import typing\nt = typing\nt.sys", {"typing"}),
+        ("from swift_diloco.core.files import story_files\nstory_files.time.time()", {"story_files.time"}),
+        ("from swift_diloco.core.files.story_files import time", {"swift_diloco.core.files.story_files.time"}),
+        ("__builtins__['__import__']('time')", {"__builtins__", "__import__"}),
+        ("from dataclasses import field\nfield.__globals__['sys']", {"__globals__"}),
+        ("from dataclasses import field\ngetattr(field, '__globals__')", {"__globals__"}),
+        ("globals()['__builtins__']", {"globals", "__builtins__"}),
+        ("object.__subclasses__()", {"__subclasses__"}),
+    ],
+)
+def test_a_door_to_what_is_not_imported_is_found(source: str, found: set[str]) -> None:
+    assert doors(ast.parse(source), "house.brain") == found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import msgspec\nmsgspec.json.encode(1)",
+        "import re\nPATTERN = re.compile('modules')",
+        "from collections import abc\nclass A(abc.Sized): ...",
+        "from collections.abc import Iterator as I\ndef f() -> I[int]: ...",
+        "from swift_diloco.core import errors\nraise errors.UserError('')",
+    ],
+)
+def test_what_is_imported_is_no_door(source: str) -> None:
+    assert doors(ast.parse(source), "house.brain") == set()
 
 
 def test_whom_a_rule_is_not_for_does_not_offend(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Reads who imports whom from a source tree, and finds what a rule forbids. Knows the syntax of imports, and no rule.
 
 An import counts wherever it stands: at the top, in a function, under TYPE_CHECKING, relative, or made of a text by
-`import_module` and its like.
+`import_module` and its like. `import a.b` binds `a`, so it imports both. What is reached without an import is found by
+`doors`.
 
 A pattern is a dotted name in which `*` stands for any one part. It matches the module or folder of that name and all
 that lies inside: `swift_diloco.tools.*` is each single tool.
@@ -14,6 +15,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
+from types import ModuleType
 
 OUTSIDE = "outside"
 """As a pattern: whatever belongs to none of the packages that were read."""
@@ -23,6 +26,12 @@ TAKES_A_NAME = {"import_module", "__import__", "resolve_name", "run_module"}
 
 TAKES_CODE = {"run_path", "exec_module", "exec", "eval"}
 """Functions that run code which no reader of imports can see."""
+
+DOORS = set(
+    "__builtins__ __closure__ __code__ __dict__ __globals__ __import__ __loader__ __spec__ __subclasses__ "
+    "f_back f_builtins f_globals gi_frame globals locals modules tb_frame vars".split()
+)
+"""Names through which every module that is loaded can be reached."""
 
 MODULE_NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)+(?=:\w+$|$)")
 """A text that may name a module, or something in one: `a.b` or `a.b:c`."""
@@ -87,6 +96,7 @@ def _written(node: ast.AST, folder: str) -> Iterator[str]:
     """What an import statement imports."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
+        yield from (alias.name.partition(".")[0] for alias in node.names if not alias.asname)
     elif isinstance(node, ast.ImportFrom):
         base = _absolute(node.level, node.module or "", folder)
         yield from (f"{base}.{alias.name}" for alias in node.names)
@@ -148,6 +158,58 @@ def _called_at_import(node: ast.AST) -> Iterator[ast.expr]:
         yield from _called_at_import(child)
 
 
+# -- Doors ------------------------------------------------------------------------------------------------------------
+
+
+def doors(tree: ast.AST, folder: str) -> set[str]:
+    """What of a source leads to modules that it does not import: names of `DOORS`, modules that foreign ones hold as
+    their attributes, and modules that it hands about as values. Loads what the source imports.
+    """
+    nodes = list(ast.walk(tree))
+    bound = {name: resolve_name(whole) for node in nodes for name, whole in _bound(node, folder)}
+    taken = {whole for node in nodes if isinstance(node, ast.ImportFrom) for _, whole in _bound(node, folder)}
+    named = {each for node in nodes for each in _names(node)}
+    roots = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    values = {ast.unparse(node) for node in nodes if id(node) not in roots and _is_module(_held(node, bound))}
+    foreign = {ast.unparse(node) for node in nodes if _is_foreign(node, bound)}
+    return named & DOORS | values | foreign | {name for name in taken if _is_module(resolve_name(name), but=name)}
+
+
+def _bound(node: ast.AST, folder: str) -> Iterator[tuple[str, str]]:
+    """The names that an import statement binds, and what to."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield (alias.asname, alias.name) if alias.asname else (alias.name.partition(".")[0],) * 2
+    elif isinstance(node, ast.ImportFrom):
+        base = _absolute(node.level, node.module or "", folder)
+        yield from ((alias.asname or alias.name, f"{base}.{alias.name}") for alias in node.names if alias.name != "*")
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """The names that stand in a node; a text may be one for `getattr`."""
+    yield from (getattr(node, field) for field in ("id", "attr") if hasattr(node, field))
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("__"):
+        yield node.value
+
+
+def _held(node: ast.AST, bound: Mapping[str, object]) -> object:
+    """What a name, or an attribute of one, is before the program has run."""
+    if isinstance(node, ast.Attribute):
+        return getattr(_held(node.value, bound), node.attr, None)
+    return bound.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def _is_foreign(node: ast.AST, bound: Mapping[str, object]) -> bool:
+    """Whether a node is a module that another one holds, and no part of that."""
+    holder = _held(node.value, bound) if isinstance(node, ast.Attribute) else None
+    return isinstance(holder, ModuleType) and _is_module(_held(node, bound), but=holder.__name__)
+
+
+def _is_module(value: object, but: str = "") -> bool:
+    """Whether a value is a module other than this one and those in it."""
+    return isinstance(value, ModuleType) and not matched(but, value.__name__)
+
+
 # -- Rules ------------------------------------------------------------------------------------------------------------
 
 
@@ -155,7 +217,8 @@ def _called_at_import(node: ast.AST) -> Iterator[ast.expr]:
 class Rule:
     """`who` imports none of `never`, `but` for some of it. Patterns with blanks between.
 
-    What `who` matches may always import from itself: if that is `a.*`, then `a.b` may import `a.b.c` and not `a.d`.
+    What `who` matches may import from itself, unless `never` names a part of it: if both are `a.*`, then `a.b` may
+    import `a.b.c` and not `a.d`; if they are `a` and `a.b`, then nobody in `a` may import `a.b`, but it itself may.
     """
 
     who: str
@@ -193,9 +256,18 @@ def offences(rule: Rule, modules: Iterable[Module]) -> list[Arrow]:
         for pattern in rule.who.split()
         if (own := matched(pattern, module.name)) and not matches(rule.unless, module.name)
         for imported in module.imports | module.outside
-        if not matched(own, imported) and not matches(rule.but, imported)
-        if matches(rule.never, imported) or (OUTSIDE in rule.never.split() and imported in module.outside)
+        if not matches(rule.but, imported)
+        if (OUTSIDE in rule.never.split() and imported in module.outside)
+        or any(forbids(each, own, module.name, imported) for each in rule.never.split())
     )
+
+
+def forbids(never: str, own: str, importer: str, imported: str) -> bool:
+    """Whether a pattern that is forbidden to `own` parts an importer, one of its modules, from what it imports."""
+    part = matched(never, imported)
+    if not matched(own, imported):
+        return bool(part)
+    return len(part) > len(own) and not matched(part, importer)
 
 
 def circles(table: Table) -> list[list[str]]:

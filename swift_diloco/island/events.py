@@ -7,6 +7,7 @@ effects carry tensors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -82,10 +83,17 @@ class LastStepReached:
 
 @dataclass(frozen=True)
 class SaveFinished:
-    """The trainer's last save is durable."""
+    """The trainer's last save is durable; the processes end."""
 
 
-Event = Started | Heard | LinkLost | StartEnded | StepEnded | BoundaryReached | LastStepReached | SaveFinished
+@dataclass(frozen=True)
+class Left:
+    """The processes of the island end before the run does: it failed, or was told to."""
+
+    reason: str
+
+
+Event = Started | Heard | LinkLost | StartEnded | StepEnded | BoundaryReached | LastStepReached | SaveFinished | Left
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Effects
@@ -233,3 +241,10 @@ TrainingEffect = StopTraining | SeekSyncer | SaveNow | Abort | Fail
 """What ends or interrupts the training, the same on all ranks."""
 
 Effect = RankEffect | TrainingEffect
+
+
+def installs_of(effects: Sequence[Effect]) -> list[Install]:
+    """What is to be installed. Raises AssertionError unless it comes before all else."""
+    installs = [effect for effect in effects if isinstance(effect, Install)]
+    assert list(effects[: len(installs)]) == installs, f"something comes before an install: {effects}"
+    return installs

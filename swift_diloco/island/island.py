@@ -22,7 +22,6 @@ from swift_diloco.core.errors import DilocoError, PeerError, UserError
 from swift_diloco.core.files.key_files import CurveKeys
 from swift_diloco.core.files.story_files import tell
 from swift_diloco.core.formats.frames import decode_header
-from swift_diloco.core.formats.messages import Leave
 from swift_diloco.core.layout.tensors import Layout, TensorSpec, make_layout
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.core.story.recorder import Story
@@ -214,34 +213,23 @@ class Island:
         }
 
     def saved(self) -> None:
-        """The trainer's last save is durable: the syncer may forget this island, which leaves unless it finished."""
-        if self.session.stage is TrainingStage.FINISHED:
-            self._regain_link()
-            self._feed(events.SaveFinished())
-        else:
-            self._say_leave("it stopped before the end of the run")
-
-    def _regain_link(self) -> None:
-        """The last word needs a link: if it was cut meanwhile, give it a moment; else the syncer lingers without us."""
+        """The trainer's last save is durable: the syncer may forget this island."""
         begun = self._exchange()
-        while self.session.final is None and self._now - begun < LAST_WORD_S:
+        while self.session.parted() and self._now - begun < LAST_WORD_S:  # else the syncer lingers without us
             self._boundary(wait_s=POLL_S)
+        self._feed(events.SaveFinished())
 
     def close(self, error: BaseException | None = None) -> None:
         """Leave (with the reason, if training failed) and close the links. Not collective, idempotent."""
         if self._closed:
             return
         self._closed = True
-        if error is not None:
-            self._say_leave(f"{type(error).__name__}: {error}"[:LEAVE_REASON_CHARACTERS_MAX])
+        if error is not None and self._links.control is not None:
+            self._feed(events.Left(f"{type(error).__name__}: {error}"[:LEAVE_REASON_CHARACTERS_MAX]))
         for link in (self._links.bulk, self._links.control):
             if link is not None:
                 link.close()
         self.group.close()
-
-    def _say_leave(self, reason: str) -> None:
-        if self._links.control is not None:
-            self._links.control.send(Leave(self.session.syncer_session, self.session.generation, reason))
 
     # -- start ---------------------------------------------------------------------------------------------------------
 

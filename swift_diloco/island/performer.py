@@ -92,9 +92,8 @@ class Performer:
     # -- effects -------------------------------------------------------------------------------------------------------
 
     def perform(self, effects: Sequence[events.Effect]) -> None:
-        """In order, installs first."""
-        installs = [effect for effect in effects if isinstance(effect, events.Install)]
-        if installs:
+        """In order, the installs in one go."""
+        if installs := events.installs_of(effects):
             self._install(installs)
         for effect in effects:
             self._perform(effect)
@@ -123,12 +122,10 @@ class Performer:
                 self._forget(push, arrived)
             case events.Log(level, text):
                 self.log(level, text)
+            case events.StopTraining() | events.SeekSyncer() | events.SaveNow() | events.Abort() | events.Fail():
+                pass  # the island's
             case events.Install():
-                pass  # they are written already, all in one go
-            case (
-                events.StopTraining() | events.SeekSyncer() | events.SaveNow() | events.Abort() | events.Fail()
-            ):  # the island's
-                pass
+                pass  # written already
             case _:
                 assert_never(effect)
 

@@ -161,9 +161,17 @@ def test_an_introduction_tells_the_links_what_is_held_and_spent() -> None:
 def test_installs_of_a_boundary_are_written_together_before_its_other_effects() -> None:
     rank, done = Rank(), Done("s", "g", 3)
     rank.perform(events.Bind(PLAN))
-    effects = (Install(V0, Align.OVERWRITE), events.Tell(done), Install(V1, Align.OVERWRITE))
+    effects = (Install(V0, Align.OVERWRITE), Install(V1, Align.OVERWRITE), events.Tell(done))
     written = ("write", {0: [10.0, 10.0], 1: [11.0, 11.0, 11.0]})
     assert rank.perform(*effects) == [("take", V0), ("take", V1), written, done]
+
+
+def test_an_install_behind_another_effect_is_an_error_and_nothing_is_done() -> None:
+    rank = Rank()
+    rank.perform(events.Bind(PLAN))
+    with pytest.raises(AssertionError, match="something comes before an install"):
+        rank.perform(events.Tell(Done("s", "g", 3)), Install(V0, Align.OVERWRITE))
+    assert rank.calls == []
 
 
 def test_an_anchor_is_written_again_without_a_download() -> None:

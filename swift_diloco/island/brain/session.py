@@ -5,6 +5,7 @@ heard, rank 0's clock, and facts the ranks agreed on), so all ranks come to the 
 It holds names, versions and counters, never tensors, and knows neither sockets nor the trainer.
 
 At a boundary the shell feeds `StepEnded`, what was heard, `BoundaryReached`, in this order (rule "boundary order").
+What a boundary installs comes first among its effects, so that a shell can write it in one go.
 
 Invariants (`validate`): one unsettled push per fragment; a pull is answered only from an anchor that is not spent and
 not about to be replaced; once finished, nothing is offered.
@@ -28,6 +29,7 @@ from swift_diloco.core.formats.messages import (
     InitWanted,
     Joined,
     LayoutWanted,
+    Leave,
     Paused,
     Published,
     Pull,
@@ -42,14 +44,23 @@ from swift_diloco.core.formats.messages import (
     ValueName,
     Welcome,
 )
-from swift_diloco.core.formats.operator_messages import Order
 from swift_diloco.island.brain.anchors import Anchor
 from swift_diloco.island.brain.holdings import Holdings
+from swift_diloco.island.brain.initial_values import InitialValues
+from swift_diloco.island.brain.orders import Orders
 from swift_diloco.island.brain.pushes import Offerer, Pushes
-from swift_diloco.island.brain.stages import MEMBERSHIPS, STAGES, Membership, Profile, TrainingStage, follow, refusal
+from swift_diloco.island.brain.stages import (
+    MEMBERSHIPS,
+    STAGES,
+    Membership,
+    Profile,
+    TrainingStage,
+    follow,
+    misplaced,
+    refusal,
+)
 from swift_diloco.island.brain.terms import published_exactly
 from swift_diloco.island.events import (
-    Abort,
     BoundaryReached,
     Dial,
     Effect,
@@ -57,13 +68,13 @@ from swift_diloco.island.events import (
     Fail,
     FetchExactly,
     Heard,
+    Install,
     Introduce,
     LastStepReached,
+    Left,
     LinkLost,
     Log,
-    ProvideInit,
     SaveFinished,
-    SaveNow,
     SeekSyncer,
     Started,
     StartEnded,
@@ -85,7 +96,7 @@ class Session:
 
     def __init__(self, profile: Profile, remembered: Remembered | None = None) -> None:
         self.profile = profile
-        self.membership = Membership.DIALING
+        self.membership = Membership.APART
         self.stage = TrainingStage.WAITING_FOR_CUT if profile.initial_cut_timeout_s > 0 else TrainingStage.TRAINING
         self.syncer_session = ""
         self.generation = ""
@@ -97,12 +108,11 @@ class Session:
         self.syncer_says = ""
         self.last_heard_at = 0.0
         self.step = profile.step
-        self._init_asked: tuple[float, InitWanted] | None = None
-        self._providing_init = False
+        self._initial = InitialValues(profile)
         self._dials = 0
         self._redial_at: float | None = None
         self._stop: StopTraining | None = None
-        self._orders: list[Command] = []
+        self._orders = Orders()
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
@@ -120,6 +130,10 @@ class Session:
     def wanted(self) -> tuple[ValueName, ...]:
         """Values to install as soon as every rank has staged them, in fragment order."""
         return self.holdings.wanted()
+
+    def parted(self) -> bool:
+        """Whether it finished and has lost the link since: the cut is said again before `Saved` can be."""
+        return self.stage is TrainingStage.FINISHED and self.final is None
 
     def waiting_for(self) -> str:
         """For whom the island waits, in words; empty when it does not."""
@@ -145,7 +159,10 @@ class Session:
     # -- events --------------------------------------------------------------------------------------------------------
 
     def handle(self, event: Event, *, now: float) -> list[Effect]:
-        """Take one event; returns what the shell must do, in order."""
+        """Take one event; returns what the shell must do, installs first, then in order. Raises AssertionError for one
+        that cannot happen in the state it comes in."""
+        if reason := misplaced(type(event), self.membership, self.stage):
+            raise AssertionError(reason)
         match event:
             case Heard(message):
                 return self._on_heard(message, now)
@@ -160,15 +177,15 @@ class Session:
                 self.last_heard_at = now
                 return self._dial(now)
             case LinkLost():
-                gone = self.membership is not Membership.DIALING and self.stage is not TrainingStage.FINISHED
-                lost = self._lost("the link to the syncer broke", now)
-                return [*lost, SeekSyncer()] if gone else lost
+                return self._link_lost(now)
             case StartEnded():
                 return self.holdings.summarize(waiting_ended=True)
             case LastStepReached():
                 return self._reached_last_step()
             case SaveFinished():
-                return [Tell(Saved(self.syncer_session, self.generation))]
+                return self._saved()
+            case Left(reason):
+                return self._leave(reason)
             case _:
                 assert_never(event)
 
@@ -212,32 +229,43 @@ class Session:
         self._redial_at = now + REDIAL_S
         return [Dial(self._nonce(), with_layout, self.step, self.holdings.grown)]
 
+    def _link_lost(self, now: float) -> list[Effect]:
+        if self.membership is Membership.APART:
+            return []
+        gone = self.membership is not Membership.DIALING and self.stage is not TrainingStage.FINISHED
+        return [*self._lost("the link to the syncer broke", now), *([SeekSyncer()] if gone else [])]
+
     def _lost(self, why: str, now: float) -> list[Effect]:
-        """The generation is over: what it had under way is void, what it holds (anchors, counters) stays."""
+        """The generation is over: the island joins again at once."""
         was_member = self.membership is not Membership.DIALING
-        self.pushes.void()
-        self._init_asked = None
-        self.final = None  # the Welcome to come is followed by the cut again
-        self.holdings.lost()
-        self.generation = ""
+        self._void()
         log = [Log("warning", f"{why}; training goes on, joining again")] if was_member else []
         return [*log, *self._dial(now)]
 
+    def _void(self) -> None:
+        """What a generation had under way is void with it; what it holds (anchors, counters) stays."""
+        self.pushes.void()
+        self._initial.void()
+        self.final = None  # the Welcome to come is followed by the cut again
+        self.holdings.lost()
+        self.generation = ""
+
     def _refused(self, message: Refused, now: float) -> list[Effect]:
-        if self.membership is Membership.MEMBER and not message.nonce:
+        if self.membership is not Membership.DIALING and not message.nonce:
             return [Log("warning", f"the syncer did not take a message of this island: {message.reason}")]
         self.syncer_says = message.reason
-        running = self.stage is not TrainingStage.WAITING_FOR_CUT
-        if message.retry or running:
-            self._redial_at = now + REFUSED_REDIAL_S
-            return [Log("warning", f"refused by the syncer, trying again in {REFUSED_REDIAL_S:g} s: {message.reason}")]
-        return [Fail(f"the syncer refused island {self.profile.island}: {message.reason}")]
+        if not message.retry and self.stage is TrainingStage.WAITING_FOR_CUT:
+            return [Fail(f"the syncer refused island {self.profile.island}: {message.reason}")]
+        self._void()
+        self._enter(Membership.DIALING, "Refused")
+        self._redial_at = now + REFUSED_REDIAL_S
+        return [Log("warning", f"refused by the syncer, trying again in {REFUSED_REDIAL_S:g} s: {message.reason}")]
 
     def _welcomed(self, message: Welcome, now: float) -> list[Effect]:
         self._enter(Membership.JOINING, "Welcome")
         self.syncer_session, self.generation = message.session, message.generation
         self.contract, self.syncer_says = message.contract, ""
-        self.paused, self.final, self._providing_init = None, None, False
+        self.paused = None
         effects = self.holdings.welcomed(message)
         held, spent = self.holdings.valued(), self.holdings.spent()
         introduce = Introduce(
@@ -247,39 +275,17 @@ class Session:
 
     def _joined(self, message: Joined, now: float) -> list[Effect]:
         self._enter(Membership.MEMBER, "Joined")
-        effects: list[Effect] = [Log("info", f"joined the syncer as island {self.profile.island}")]
-        if self.stage is TrainingStage.DONE:
-            effects.append(Tell(Done(self.syncer_session, self.generation, self.step)))
-        return effects
+        log = Log("info", f"joined the syncer as island {self.profile.island}")
+        return [log, *self._done()] if self.stage is TrainingStage.DONE else [log]
 
     def _init_wanted(self, message: InitWanted, now: float) -> list[Effect]:
-        """A fresh island provides at once; one that has global values first lets the operator bring the state back."""
-        if not any(anchor.name for anchor in self.anchors):
-            return self._provide(message)
-        self._init_asked = (now, message)
-        return [
-            Log(
-                "error",
-                "the syncer has no state, but this island has global values: was it started without --resume? "
-                f"It gets this island's values if it still asks in {self._init_probe_s:g} s",
-            )
-        ]
-
-    @property
-    def _init_probe_s(self) -> float:
-        """How long the syncer must ask; no longer than this island would wait for initial values."""
-        waits = self.profile.initial_cut_timeout_s
-        return min(self.profile.init_probe_s, waits) if waits > 0 else self.profile.init_probe_s
-
-    def _provide(self, message: InitWanted) -> list[Effect]:
-        self._providing_init, self._init_asked = True, None
-        return [ProvideInit(message.uploads), Log("info", "providing the initial values")]
+        return self._initial.ask(message, now, grown=any(anchor.name for anchor in self.anchors))
 
     # -- values --------------------------------------------------------------------------------------------------------
 
     def _published(self, message: Published, now: float) -> list[Effect]:
         # In a coarser encoding also the provider's own values come back changed: it installs them like everybody.
-        if self._providing_init and message.name.version == 0 and published_exactly(self.contract):
+        if self._initial.provided and message.name.version == 0 and published_exactly(self.contract):
             return self.holdings.provided(message.name, message.run)
         return self.holdings.published(message.name, message.run)
 
@@ -320,29 +326,23 @@ class Session:
         self._stop = StopTraining(f"the run's {message.t} outer steps are taken")
         return []
 
-    def _ordered(self, message: Command, now: float) -> list[Effect]:
-        if message.order is Order.ABORT:
-            return [Abort(f"an operator aborted the run: {message.reason or 'no reason given'}")]
-        self._orders.append(message)
-        return []
-
-    def _obey(self) -> list[Effect]:
-        """What an operator ordered since the last boundary."""
-        effects: list[Effect] = []
-        for order in self._orders:
-            effects.append(SaveNow(f"an operator asked for it: {order.reason or 'no reason given'}"))
-            if order.order is Order.SAVE_AND_STOP:
-                effects.append(StopTraining("an operator asked for it", final=False))
-        self._orders.clear()
-        return effects
-
     def _reached_last_step(self) -> list[Effect]:
-        if self.stage in (TrainingStage.DONE, TrainingStage.FINISHED):
-            return []
         self._enter(TrainingStage.DONE, "LastStepReached")
-        if self.membership is not Membership.MEMBER:
-            return []
+        return self._done() if self.membership is Membership.MEMBER else []
+
+    def _done(self) -> list[Effect]:
         return [Tell(Done(self.syncer_session, self.generation, self.step))]
+
+    def _saved(self) -> list[Effect]:
+        if self.stage is not TrainingStage.FINISHED:
+            return self._leave("it stopped before the end of the run")
+        if self.parted():
+            return [Log("warning", "saved, but the syncer could not be told: it waits a while before it ends")]
+        return [Tell(Saved(self.syncer_session, self.generation))]
+
+    def _leave(self, reason: str) -> list[Effect]:
+        """The generation, if there is one, ends for good."""
+        return [Tell(Leave(self.syncer_session, self.generation, reason))] if self.generation else []
 
     def _at_boundary(self, staged: tuple[ValueName, ...], now: float) -> list[Effect]:
         """Installs, then pushes, then the gate and the finish."""
@@ -352,14 +352,14 @@ class Session:
             effects += self._lost(f"nothing heard from the syncer for {self.contract.island_lease_s:g} s", now)
         if self.membership is Membership.DIALING and self._redial_at is not None and now >= self._redial_at:
             effects += self._dial(now)
-        if self._init_asked is not None and now - self._init_asked[0] >= self._init_probe_s:
-            effects += self._provide(self._init_asked[1])
+        effects += self._initial.provide_if_due(now)
         pending = self.holdings.pending
         effects += [self.holdings.install(name, self.contract) for name in staged if pending.get(name.fragment) == name]
         done = self.stage is TrainingStage.DONE
         asked = Offerer(self.syncer_session, self.generation, self.contract, self.step, done)
         effects += self.pushes.answer(asked)
-        return [*effects, *self.holdings.summarize(), *self._obey(), *self._advance()]
+        effects += [*self.holdings.summarize(), *self._orders.obey(), *self._advance()]
+        return sorted(effects, key=lambda effect: not isinstance(effect, Install))
 
     def _advance(self) -> list[Effect]:
         """Leave a stage whose condition is met."""
@@ -391,7 +391,7 @@ class Session:
         Paused: _was_paused,
         Resumed: _was_resumed,
         HeartbeatReply: _heartbeat_answered,
-        Command: _ordered,
+        Command: lambda self, message, now: self._orders.give(message),
         BudgetReached: _budget_reached,
         FinalCut: _final_cut,
         Stopping: lambda self, message, now: self._lost(f"the syncer stops ({message.reason})", now),

@@ -1,8 +1,8 @@
 """The states of an island's session: which may follow which, and what is heard in each; and what it is told of
 its own job.
 
-The tables are the only place that says so: a session goes from state to state through `follow` alone, and takes a
-message only where `refusal` is silent.
+The tables are the only place that says so: a session goes from state to state through `follow` alone, takes a message
+only where `refusal` is silent, and an event only where it is not `misplaced`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,18 @@ from swift_diloco.core.formats.messages import (
     Unknown,
     Welcome,
 )
+from swift_diloco.island.events import (
+    BoundaryReached,
+    Event,
+    Heard,
+    LastStepReached,
+    Left,
+    LinkLost,
+    SaveFinished,
+    Started,
+    StartEnded,
+    StepEnded,
+)
 
 State = TypeVar("State", bound=Enum)
 
@@ -40,6 +52,8 @@ State = TypeVar("State", bound=Enum)
 class Membership(Enum):
     """Where the island stands with the syncer."""
 
+    APART = "apart"
+    """Not started yet: no Hello was said."""
     DIALING = "dialing"
     """Said Hello, not welcomed yet."""
     JOINING = "joining"
@@ -49,6 +63,7 @@ class Membership(Enum):
 
 
 MEMBERSHIPS: Mapping[Membership, frozenset[Membership]] = {
+    Membership.APART: frozenset({Membership.DIALING}),
     Membership.DIALING: frozenset({Membership.DIALING, Membership.JOINING}),
     Membership.JOINING: frozenset({Membership.DIALING, Membership.MEMBER}),
     Membership.MEMBER: frozenset({Membership.DIALING}),
@@ -105,6 +120,24 @@ HEARD: Mapping[type[SyncerMessage], frozenset[Membership]] = {
 }
 """Which messages the control link may bring, and when. All others are for bulk links or operators."""
 
+_ANYWHERE = frozenset(Membership)
+_STEPPING = frozenset({TrainingStage.WAITING_FOR_CUT, TrainingStage.TRAINING})
+_ANY_STAGE = frozenset(TrainingStage)
+
+HAPPENS: Mapping[type[Event], tuple[frozenset[Membership], frozenset[TrainingStage]]] = {
+    Started: (frozenset({Membership.APART}), _STEPPING),
+    Heard: (_ANYWHERE, _ANY_STAGE),
+    LinkLost: (_ANYWHERE, _ANY_STAGE),
+    StartEnded: (_ANY, _STEPPING),
+    # The trainer cannot call off a step that was begun: a job that is told to stop while it waits may train one.
+    StepEnded: (_ANY, _STEPPING),
+    BoundaryReached: (_ANY, _ANY_STAGE),
+    LastStepReached: (_ANY, _STEPPING),
+    SaveFinished: (_ANY, _ANY_STAGE),
+    Left: (_ANYWHERE, _ANY_STAGE),
+}
+"""Where the island's own events can happen. Elsewhere the shell has broken their order."""
+
 NOT_HEARD_FINISHED = frozenset({Pull, Published})
 """A finished island has nothing to answer and installs nothing."""
 
@@ -115,6 +148,18 @@ def follow(table: Mapping[State, frozenset[State]], old: State, new: State, even
         allowed = ", ".join(sorted(map(str, table[old]))) or "nothing"
         raise AssertionError(f"{event} took the island from {old} to {new}; only {allowed} may follow")
     return new
+
+
+def misplaced(kind: type[Event], membership: Membership, stage: TrainingStage) -> str:
+    """Why an event of this kind cannot happen now; empty: it can."""
+    if kind not in HAPPENS:
+        return f"{kind.__name__} is no event of an island"
+    memberships, stages = HAPPENS[kind]
+    if membership not in memberships:
+        return f"{kind.__name__} cannot happen to an island that is {membership.value}"
+    if stage not in stages:
+        return f"{kind.__name__} cannot happen to an island that is {stage.value}"
+    return ""
 
 
 def refusal(kind: type[SyncerMessage], membership: Membership, stage: TrainingStage) -> str:

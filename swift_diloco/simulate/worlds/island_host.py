@@ -13,7 +13,6 @@ from swift_diloco.core.formats.messages import (
     Heartbeat,
     Hello,
     IslandMessage,
-    Leave,
     RankHello,
     SyncerMessage,
     ValueName,
@@ -268,6 +267,7 @@ class Life:
         effects = self.story.handle(event, now=self.world.now)
         if self.world.checked:
             self.session.validate()
+        events.installs_of(effects)  # come first, here as in a real island
         for effect in effects:
             if self.alive:
                 self._perform(effect)
@@ -299,7 +299,7 @@ class Life:
                 self.captures.pop(push, None)
             case events.Install(name, align, alpha):
                 self._install(name, align, alpha)
-            case events.StopTraining():
+            case events.StopTraining(final=True):
                 self._end()
             case events.Fail(reason) | events.Abort(reason):
                 self.failure = reason
@@ -378,9 +378,8 @@ class Life:
 
     def _fail_together(self, why: str) -> None:
         """A failure on one rank raises on all: the island leaves and its processes end."""
-        session = self.session
         self.world.note("install")
-        self._tell(Leave(session.syncer_session, session.generation, why))
+        self._feed(events.Left(why))
         self.crashed_at_install = True
         self.kill(silently=False)
 

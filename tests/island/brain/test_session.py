@@ -6,6 +6,7 @@ import pytest
 
 from swift_diloco.core.formats.messages import (
     BudgetReached,
+    Command,
     Contract,
     CutInstalled,
     Done,
@@ -14,6 +15,7 @@ from swift_diloco.core.formats.messages import (
     InitWanted,
     Joined,
     LayoutWanted,
+    Leave,
     Outcome,
     Paused,
     Published,
@@ -30,6 +32,7 @@ from swift_diloco.core.formats.messages import (
     ValueName,
     Welcome,
 )
+from swift_diloco.core.formats.operator_messages import Order
 from swift_diloco.core.layout.fragments import FragmentPlan
 from swift_diloco.island import events
 from swift_diloco.island.brain.session import REDIAL_S, REFUSED_REDIAL_S, Session
@@ -155,6 +158,37 @@ def test_a_member_whose_message_was_not_taken_says_so_and_stays_one() -> None:
     assert world.hear(refused) == [events.Log("warning", text)]
     world.now += 2 * REFUSED_REDIAL_S
     assert world.boundary() == [] and world.session.membership is Membership.MEMBER
+
+
+def test_an_island_that_is_joining_and_whose_message_was_not_taken_goes_on_joining() -> None:
+    world = World()
+    world.hear(world.welcome(V0))
+    refused = Refused("s1", "", "Done of island 1 came while it is joining", retry=True)
+    text = "the syncer did not take a message of this island: Done of island 1 came while it is joining"
+    assert world.hear(refused) == [events.Log("warning", text)]
+    assert world.hear(Joined("s1", "g1"))[0] == events.Log("info", "joined the syncer as island 1")
+
+
+@pytest.mark.parametrize("welcomed", [False, True])
+def test_a_refused_island_that_is_told_to_try_again_does_so_from_the_start(welcomed: bool) -> None:
+    world = World()
+    if welcomed:
+        world.hear(world.welcome(V0))
+    text = f"refused by the syncer, trying again in {REFUSED_REDIAL_S:g} s: the pieces do not make up the model"
+    refused = Refused("s1", "life.1", "the pieces do not make up the model", retry=True)
+    assert world.hear(refused) == [events.Log("warning", text)]
+    world.now += REFUSED_REDIAL_S - 1.0
+    assert world.boundary() == [] and world.session.wanted() == ()
+    world.now += 1.0
+    assert world.boundary() == [events.Dial("life.2", False, step=0, running=False)]
+    assert world.hear(world.welcome(V0, life=2))[-1] == world.introduce(life=2)
+
+
+def test_a_link_that_breaks_before_the_first_hello_changes_nothing() -> None:
+    session = Session(Profile(island=1, life="life"))
+    assert session.handle(events.LinkLost(), now=0.0) == []
+    assert session.handle(events.Left("why"), now=0.0) == []
+    assert session.handle(events.Started(), now=0.0) == [events.Dial("life.1", False, step=0, running=False)]
 
 
 def test_messages_of_another_session_or_generation_change_nothing() -> None:
@@ -393,6 +427,58 @@ def test_the_final_cut_is_written_even_where_its_version_is_held() -> None:
     assert world.feed(events.SaveFinished()) == [Tell(Saved("s1", "g1"))]
 
 
+def test_a_finished_island_that_lost_its_link_says_saved_once_the_cut_was_said_again() -> None:
+    world = World().training()
+    world.feed(events.LastStepReached())
+    world.hear(FinalCut("s1", "g1", V0))
+    world.boundary()
+    assert world.session.stage is TrainingStage.FINISHED and not world.session.parted()
+    world.feed(events.LinkLost())
+    assert world.session.parted()
+    world.hear(world.welcome(V0, life=2))
+    world.hear(Joined("s2", "g2"))
+    assert world.session.parted()
+    assert world.hear(FinalCut("s2", "g2", V0)) == [Tell(CutInstalled("s2", "g2"))]
+    assert not world.session.parted()
+    assert world.feed(events.SaveFinished()) == [Tell(Saved("s2", "g2"))]
+
+
+def test_a_finished_island_that_found_no_syncer_again_tells_people_instead() -> None:
+    world = World().training()
+    world.feed(events.LastStepReached())
+    world.hear(FinalCut("s1", "g1", V0))
+    world.boundary()
+    world.feed(events.LinkLost())
+    text = "saved, but the syncer could not be told: it waits a while before it ends"
+    assert world.feed(events.SaveFinished()) == [events.Log("warning", text)]
+
+
+def test_an_island_that_saved_before_the_end_of_the_run_or_failed_leaves() -> None:
+    assert World().training().feed(events.SaveFinished()) == [
+        Tell(Leave("s1", "g1", "it stopped before the end of the run"))
+    ]
+    assert World().training().feed(events.Left("ValueError: no")) == [Tell(Leave("s1", "g1", "ValueError: no"))]
+
+
+def test_an_island_without_a_generation_leaves_without_a_word() -> None:
+    assert World().feed(events.Left("why")) == []
+    lost = World().training()
+    lost.feed(events.LinkLost())
+    assert lost.feed(events.SaveFinished()) == []
+
+
+def test_what_a_boundary_installs_comes_first_whatever_else_it_brings() -> None:
+    world = World().training()
+    world.step()
+    world.feed(events.LastStepReached())
+    world.hear(Command("s1", "g1", Order.SAVE))
+    world.hear(FinalCut("s1", "g1", V0))
+    save = events.SaveNow("an operator asked for it: no reason given")
+    assert world.boundary() == [
+        *(Install(name, Align.ANCHOR) for name in V0), save, Tell(CutInstalled("s1", "g1"))
+    ]  # fmt: skip
+
+
 def test_the_outer_budget_ends_training_at_the_next_boundary() -> None:
     world = World().training()
     world.hear(BudgetReached("s1", "g1", 4))
@@ -549,5 +635,5 @@ def test_what_became_of_the_values_is_told_when_the_wait_for_them_ends() -> None
 
 
 def test_an_event_that_a_session_does_not_know_is_named() -> None:
-    with pytest.raises(AssertionError, match="no event at all"):
+    with pytest.raises(AssertionError, match="str is no event of an island"):
         World().feed("no event at all")  # type: ignore[arg-type]

@@ -24,10 +24,11 @@ from swift_diloco.island.brain.stages import (
     refusal,
 )
 
-DIALING, JOINING, MEMBER = Membership
+APART, DIALING, JOINING, MEMBER = Membership
 WAITING, TRAINING, DONE, FINISHED = TrainingStage
 
 MOVES = {
+    (APART, DIALING),
     (DIALING, DIALING), (DIALING, JOINING), (JOINING, DIALING), (JOINING, MEMBER), (MEMBER, DIALING),
     (WAITING, TRAINING), (WAITING, DONE), (TRAINING, DONE), (DONE, FINISHED),
 }  # fmt: skip
@@ -92,6 +93,8 @@ def test_the_table_says_where_a_message_is_taken(kind: type[SyncerMessage]) -> N
         reason = refusal(kind, membership, stage)
         if kind in FOR_OTHERS:
             assert reason == f"{kind.__name__} from the syncer is not taken: the control link carries none"
+        elif membership is APART:
+            assert reason == f"{kind.__name__} from the syncer is not taken by an island that is apart"
         elif kind not in ALWAYS and membership not in ONLY.get(kind, {JOINING, MEMBER}):
             state = membership.value
             assert reason == f"{kind.__name__} from the syncer is not taken by an island that is {state}"
@@ -107,6 +110,46 @@ def session_in(membership: Membership) -> Session:
     session.syncer_session, session.generation = S, G
     session.membership = membership
     return session
+
+
+STEPPING = {WAITING, TRAINING}
+HAPPENS: dict[type[events.Event], tuple[set[Membership], set[TrainingStage]]] = {
+    events.Started: ({APART}, STEPPING),
+    events.Heard: (set(Membership), set(TrainingStage)),
+    events.LinkLost: (set(Membership), set(TrainingStage)),
+    events.StartEnded: ({DIALING, JOINING, MEMBER}, STEPPING),
+    events.StepEnded: ({DIALING, JOINING, MEMBER}, STEPPING),
+    events.BoundaryReached: ({DIALING, JOINING, MEMBER}, set(TrainingStage)),
+    events.LastStepReached: ({DIALING, JOINING, MEMBER}, STEPPING),
+    events.SaveFinished: ({DIALING, JOINING, MEMBER}, set(TrainingStage)),
+    events.Left: (set(Membership), set(TrainingStage)),
+}
+EVENTS: tuple[events.Event, ...] = (
+    events.Started(), events.Heard(m.Joined(S, G)), events.LinkLost(), events.StartEnded(),
+    events.StepEnded(1, True, 1), events.BoundaryReached(), events.LastStepReached(), events.SaveFinished(),
+    events.Left("why"),
+)  # fmt: skip
+
+
+def test_every_kind_of_event_has_its_states() -> None:
+    assert set(get_args(events.Event)) == set(HAPPENS) == {type(event) for event in EVENTS}
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_that_cannot_happen_in_a_state_is_named_with_it_and_changes_nothing(event: events.Event) -> None:
+    memberships, stages = HAPPENS[type(event)]
+    for membership, stage in product(Membership, TrainingStage):
+        session = Session(Profile(1, "life"))
+        session.membership, session.stage = membership, stage
+        before = {name: repr(value) for name, value in vars(session).items() if name not in ("holdings", "pushes")}
+        if membership in memberships and stage in stages:
+            session.handle(event, now=0.0)
+            continue
+        state = membership.value if membership not in memberships else stage.value
+        wrong = f"^{type(event).__name__} cannot happen to an island that is {state}$"
+        with pytest.raises(AssertionError, match=wrong):
+            session.handle(event, now=0.0)
+        assert {name: repr(getattr(session, name)) for name in before} == before
 
 
 WRONG = [

@@ -72,7 +72,7 @@ def test_anchor_that_the_brain_names_must_be_the_one_that_is_here(life: Life) ->
 
 
 def test_install_that_fails_on_a_rank_ends_all_of_them_and_the_syncer_is_told(life: Life) -> None:
-    life.armed.install = 1
+    life.armed.install, life.session.generation = 1, "g"
     life._perform(events.Install(NAME, Align.OVERWRITE, 0.0))
     assert (life.alive, life.crashed_at_install, life.armed.install) == (False, True, 0)
     assert life.world.fired == {"install": 1} and life.locals[0].value == 5.0

@@ -4,6 +4,7 @@ install() makes `import swift.megatron` and everything behind it (mcore-bridge, 
 checkpoints) run on gloo. It is for trying out and for tests: the numbers agree with the transformers trainer to bf16
 accuracy, speed does not matter. cpu_arguments() completes a command line for it. This package knows what Megatron
 needs, and nothing of DiLoCo.
+
 Invariants: importing it changes nothing and imports no torch; install() changes a process once, however often called.
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from swift_diloco.core.files.whole_files import write_whole
 from swift_diloco.core.story.dump import DUMP_BYTES_MAX, Dump, dump_of, lines, parsed, written
 from swift_diloco.core.story.frozen import StoryError
 from swift_diloco.core.story.recorder import Story
@@ -22,10 +23,9 @@ def tell(story: Story, folder: Path, error: BaseException) -> None:
         return
     path = folder.absolute() / f"story-{story.name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
     try:
-        path.write_text(written(dump), encoding="ascii")
+        write_whole(path, [written(dump).encode("ascii")])
         where = f"it is in {path}, to be replayed"
     except OSError as fault:
-        path.unlink(missing_ok=True)
         where = f"it could not be written to {path}: {fault.strerror}"
     error.add_note("\n".join([f"the story of {story.name} follows; {where}", *lines(dump)]))
 

@@ -137,6 +137,5 @@ def is_output_head(name: str) -> bool:
 
 
 def merge_rule_of(name: str) -> MergeRuleName:
-    """`avg` for embeddings and the output head, whose rows are touched by few tokens each; `rda`
-    for everything else."""
+    """`avg` for embeddings and the output head, whose rows few tokens touch each; `rda` for everything else."""
     return "avg" if is_embedding(name) or is_output_head(name) else "rda"

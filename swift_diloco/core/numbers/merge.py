@@ -90,8 +90,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """What is the same for every outer step of one fragment: its tensors in order, the optimizer,
-    how deltas travelled."""
+    """What each outer step of one fragment has in common: its tensors in order, the optimizer, how deltas travelled."""
 
     slots: tuple[TensorSlot, ...]
     outer: OuterSettings

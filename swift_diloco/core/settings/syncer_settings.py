@@ -187,6 +187,13 @@ def load_syncer_settings(flags: Mapping[str, str], preset: Preset | str = NO_PRE
 
 def parse_syncer_argv(argv: Sequence[str], program: str = "swift-diloco-syncer") -> SyncerSettings:
     """The settings of the syncer from its whole command line. `--help` prints and exits; mistakes raise `UserError`."""
+    flags = syncer_flags(argv, program)
+    preset = flags.pop("preset")
+    return load_syncer_settings(flags, preset)
+
+
+def syncer_flags(argv: Sequence[str], program: str = "swift-diloco-syncer") -> dict[str, str]:
+    """What a command line gives, as text by setting name, and `preset`. Ends as `parse_syncer_argv` does."""
     parser = Parser(prog=program, description="The syncer of a DiLoCo run.")
     add_syncer_arguments(parser)
     known, unknown = parser.parse_known_args(list(argv))
@@ -195,8 +202,7 @@ def parse_syncer_argv(argv: Sequence[str], program: str = "swift-diloco-syncer")
         valid = [_syncer_flag(name) for name in SYNCER_FIELDS] + ["--preset", "--help"]
         near = nearest(unknown[0].partition("=")[0], valid)
         raise UserError(f"unknown argument {unknown[0]}; the nearest valid name is {near}")
-    preset = flags.pop("preset")
-    return load_syncer_settings(flags, preset)
+    return flags
 
 
 def _syncer_flag(name: str) -> str:

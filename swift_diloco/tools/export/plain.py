@@ -17,6 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from swift_diloco.core.errors import UserError
+from swift_diloco.core.files.whole_files import replaced
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 """Endings of files with weights; those that are no safetensors are left out of an export."""
@@ -29,14 +30,16 @@ def export_plain(tensors: Mapping[str, NDArray[np.float32]], base: Path, out: Pa
     out.mkdir(parents=True, exist_ok=True)
     for path in sorted(base.iterdir()):
         if path.is_file() and not path.name.endswith(WEIGHTS):
-            shutil.copy2(path, out / path.name)
+            with replaced(out / path.name) as temporary:
+                shutil.copy2(path, temporary)
     exchanged = 0
     for path in files:
         found = load_file(path)
         for name in found.keys() & tensors.keys():
             found[name] = torch.from_numpy(tensors[name].copy()).to(found[name].dtype)
             exchanged += 1
-        save_file(found, out / path.name, metadata={"format": "pt"})
+        with replaced(out / path.name) as temporary:
+            save_file(found, temporary, metadata={"format": "pt"})
     return exchanged
 
 

@@ -12,11 +12,12 @@ from typing import IO
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.run_folder import STATUS_FILE, TAPE_FILE
+from swift_diloco.core.files.whole_files import TEMPORARY
 
 MARKER = ".swift-diloco-quickstart"
 """File by which a folder is known as ours; locked while a run uses it."""
 
-OWN_ENTRIES = ("data", "model", "logs", "syncer", "island-*", "alone", "report.json", "report.html")
+OWN_ENTRIES = ("data", "model", "logs", "syncer", "island-*", "alone", "report.json", "report.html", f"{TEMPORARY}*")
 """What a run writes, and so what the next one in the same folder removes."""
 
 

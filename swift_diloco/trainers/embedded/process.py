@@ -18,14 +18,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.run_folder import LOG_FILE, living_address, living_pid
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.core.settings.presets import load_preset
-from swift_diloco.core.settings.syncer_settings import parse_syncer_argv
+from swift_diloco.core.settings.syncer_settings import parse_syncer_argv, syncer_flags
 
 log = logging.getLogger("swift_diloco")
 
@@ -165,34 +163,24 @@ class SyncerProcess:
 def syncer_words(run_dir: Path, settings: IslandSettings) -> list[str]:
     """The syncer's command line."""
     preset = ["--preset", settings.preset] if settings.preset else []
-    extra = shlex.split(settings.syncer_args)
-    own = ["--embedded", "--run-dir", str(run_dir), *checkpoint_flags(run_dir, settings, extra)]
-    return [*preset, *extra, *own]
+    words = [*preset, *shlex.split(settings.syncer_args)]
+    return [*words, "--embedded", "--run-dir", str(run_dir), *checkpoint_flags(run_dir, words)]
 
 
-def checkpoint_flags(run_dir: Path, settings: IslandSettings, extra: Sequence[str]) -> list[str]:
-    """Where the syncer's checkpoint lies, unless the user says it; and --resume when there is one.
+def checkpoint_flags(run_dir: Path, words: Sequence[str]) -> list[str]:
+    """Where the syncer's checkpoint lies, unless the user's words say it; and --resume when there is one.
 
     A syncer that is started again in a run folder goes on with the run of that folder, whether the syncer crashed, the
     machine did, or the job was stopped. A finished run is served again and does not begin anew: that takes another
     folder, or removing this one's checkpoint.
     """
-    given = _checkpoint_path(extra) or str(load_preset(settings.preset).syncer.get("checkpoint_path", ""))
+    given = parse_syncer_argv(words).checkpoint_path
     folder = Path(given) if given else run_dir / CHECKPOINT_FOLDER
     flags = [] if given else ["--checkpoint-path", str(folder)]
-    if any(folder.glob(MANIFESTS)) and not any(word.startswith("--resume") for word in extra):
+    if any(folder.glob(MANIFESTS)) and "resume" not in syncer_flags(words):
         log.info("the syncer goes on from the checkpoint in %s", folder)
         flags.append("--resume")
     return flags
-
-
-def _checkpoint_path(words: Sequence[str]) -> str:
-    """What --checkpoint-path is in a command line; empty when it is not there."""
-    for word, following in pairwise([*words, ""]):
-        name, equals, value = word.partition("=")
-        if name == "--checkpoint-path":
-            return value if equals else following
-    return ""
 
 
 def _same_port(words: Sequence[str], again_at: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from swift_diloco.core.files import story_files
 from swift_diloco.core.files.story_files import read_story, tell
+from swift_diloco.core.files.whole_files import TEMPORARY
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.core.story.frozen import StoryError
 from swift_diloco.core.story.recorder import Draws, Story
@@ -56,7 +58,7 @@ def test_a_full_disk_does_not_hide_the_assertion(tmp_path: Path) -> None:
     now = time.time()
     for second in range(60):  # whatever second it is: to a device that takes nothing
         named = time.strftime("%Y%m%d-%H%M%S", time.localtime(now + second))
-        (tmp_path / f"story-syncer-{named}.json").symlink_to("/dev/full")
+        (tmp_path / f"{TEMPORARY}story-syncer-{named}.json-{os.getpid()}").symlink_to("/dev/full")
     printed = told(ended(), tmp_path)
     at = printed.index("AssertionError: time went backwards")
     assert printed[at + 1].startswith(
@@ -64,6 +66,7 @@ def test_a_full_disk_does_not_hide_the_assertion(tmp_path: Path) -> None:
     )
     assert printed[at + 1].endswith(": No space left on device")
     assert printed[-1] == "              raised AssertionError: time went backwards"
+    assert list(tmp_path.glob("story-*")) == []
 
 
 def test_a_file_beyond_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

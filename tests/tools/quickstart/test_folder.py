@@ -28,6 +28,7 @@ def test_an_earlier_run_is_cleared_away_and_nothing_else(tmp_path: Path) -> None
     lock.close()
     (folder.output("island-7") / "checkpoint-3").mkdir(parents=True)
     (folder.root / "report.json").write_text("{}")
+    (folder.root / ".tmp-report.html-7").write_text("torn")
     (folder.root / "notes.txt").write_text("mine")
     _, lock = claim(tmp_path)
     lock.close()

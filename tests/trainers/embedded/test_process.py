@@ -73,18 +73,34 @@ def test_command_line_has_the_preset_the_users_flags_and_the_run_folder() -> Non
     ]
 
 
-@pytest.mark.parametrize("words", ["--checkpoint-path {}", "--checkpoint-path={}", ""])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--checkpoint-path {}",
+        "--checkpoint-path={}",
+        "--checkpoint-path elsewhere --checkpoint-path {}",
+        "--bind=b",
+        "",
+    ],
+)
 def test_a_syncer_started_again_goes_on_from_the_checkpoint_of_its_run_folder(tmp_path: Path, words: str) -> None:
-    folder = tmp_path / "own" if words else tmp_path / "checkpoint"
-    settings = IslandSettings(syncer_args=words.format(folder))
-    own = [] if words else ["--checkpoint-path", str(folder)]
-    extra = settings.syncer_args.split()
-    assert checkpoint_flags(tmp_path, settings, extra) == own
+    said = "checkpoint" in words
+    folder = tmp_path / "own" if said else tmp_path / "checkpoint"
+    given = words.format(folder).split()
+    own = [] if said else ["--checkpoint-path", str(folder)]
+    assert checkpoint_flags(tmp_path, given) == own
     folder.mkdir()
-    assert checkpoint_flags(tmp_path, settings, extra) == own
+    assert checkpoint_flags(tmp_path, given) == own
     (folder / "manifest.json").write_text("{}")
-    assert checkpoint_flags(tmp_path, settings, extra) == [*own, "--resume"]
-    assert checkpoint_flags(tmp_path, settings, [*extra, "--resume"]) == own
+    assert checkpoint_flags(tmp_path, given) == [*own, "--resume"]
+    for word in ("--resume", "--resume=false"):
+        assert checkpoint_flags(tmp_path, [*given, word]) == own
+
+
+def test_a_preset_may_say_where_the_checkpoint_lies(tmp_path: Path) -> None:
+    preset = tmp_path / "mine.yaml"
+    preset.write_text(f"syncer:\n  checkpoint_path: {tmp_path / 'own'}\n")
+    assert checkpoint_flags(tmp_path, ["--preset", str(preset)]) == []
 
 
 def test_stopping_where_no_syncer_lives_is_done_at_once(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from swift_diloco.core.files.whole_files import write_whole
 from swift_diloco.tools.quickstart.errors import QuickstartError
 
 EXAMPLES_MIN = 2000
@@ -190,9 +191,8 @@ def build_corpus(islands: int, held_out: int, stdlib: Path | None = None) -> Cor
 
 def write_jsonl(path: Path, examples: Iterable[Example]) -> None:
     """Write examples in ms-swift's messages format, one a line."""
-    with path.open("w", encoding="utf-8") as file:
-        for example in examples:
-            file.write(json.dumps(example.as_messages(), ensure_ascii=False) + "\n")
+    lines = (json.dumps(example.as_messages(), ensure_ascii=False) + "\n" for example in examples)
+    write_whole(path, (line.encode() for line in lines))
 
 
 def read_jsonl(path: Path) -> list[tuple[str, str]]:

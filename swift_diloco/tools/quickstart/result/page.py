@@ -10,6 +10,7 @@ from pathlib import Path
 
 from swift_diloco.charts.style import STYLE
 from swift_diloco.charts.svg import Chart, binary_bytes, render
+from swift_diloco.core.files.whole_files import write_whole
 from swift_diloco.tools.quickstart.result.report import Report
 
 
@@ -102,4 +103,4 @@ def render_page(report: Report, charts: Sequence[Chart]) -> str:
 
 def write_page(path: Path, report: Report, charts: Sequence[Chart]) -> None:
     """Write `report.html`."""
-    path.write_text(render_page(report, charts), encoding="utf-8")
+    write_whole(path, [render_page(report, charts).encode()])

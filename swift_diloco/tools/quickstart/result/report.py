@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from swift_diloco.core.files.whole_files import write_whole
 from swift_diloco.tools.quickstart.result.figures import TapeFigures
 from swift_diloco.tools.quickstart.result.losses import Point, final_loss, first_loss
 
@@ -188,4 +189,4 @@ def build_report(
 
 def write_json(path: Path, report: Report) -> None:
     """Write `report.json`."""
-    path.write_text(json.dumps(asdict(report), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_whole(path, [json.dumps(asdict(report), indent=2, allow_nan=False).encode(), b"\n"])

@@ -118,14 +118,28 @@ def stub(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def run_ci(folder: Path, failing: str = "") -> tuple[int, list[str], list[str]]:
-    """`.ci/run` where all it calls is a stub: its exit code, what it called, and what it printed."""
+SUMMARY = """.s.
+SKIPPED [1] tests/a.py:3: no room
+PASSED tests/a.py::test_b[PASSED c]
+3 passed in 1 s"""
+"""What pytest prints of a second try."""
+
+
+def run_ci(folder: Path, failing: str = "", codes: tuple[int, ...] = (1, 1)) -> tuple[int, list[str], list[str]]:
+    """`.ci/run` where all it calls is a stub: its exit code, what it called, and what it printed.
+
+    `codes`: those with which what is failing ends, call by call.
+    """
     tree, log, stubs = folder / "tree", folder / "log", folder / "stubs"
     (tree / ".ci").mkdir(parents=True)
     shutil.copy(ROOT / ".ci" / "run", tree / ".ci" / "run")
     shutil.copy(ROOT / "README.md", tree / "README.md")
+    noted = f'IFS="|"; set -- "${{0##*/}}" "$@"; echo "$*" >>{log}'
     for name in ("pip", "ruff", "mypy", "pytest"):
-        stub(stubs / name, f'IFS="|"; set -- "${{0##*/}}" "$@"; echo "$*" >>{log}; exit {int(name == failing)}')
+        stub(stubs / name, noted)
+    if failing:
+        count = f'codes=({" ".join(map(str, codes))}); calls=$(grep -c "^$1" {log})'
+        stub(stubs / failing, f"{noted}; {count}; [[ $* != *-rap* ]] || echo '{SUMMARY}'; exit ${{codes[calls - 1]}}")
     stub(stubs / "python", "echo /site-packages")
     made = f'mkdir -p "$3/bin" "$3/lib/python3.11/site-packages"; cp {stubs}/* "$3/bin"; touch "$3/bin/activate"'
     stub(stubs / "python3.11", made)
@@ -134,6 +148,7 @@ def run_ci(folder: Path, failing: str = "") -> tuple[int, list[str], list[str]]:
     return done.returncode, log.read_text(encoding="utf-8").splitlines(), done.stdout.splitlines()
 
 
+TESTS = "|".join(shlex.split(command().rpartition("&&")[2]))
 TOOLS = ["pip|install|--no-build-isolation|-e|.[dev]", "ruff|check|.", "ruff|format|--check|.", "mypy"]
 
 
@@ -148,9 +163,24 @@ def test_ci_runs_the_test_command_word_for_word_and_tells_how_long(tmp_path: Pat
 
 
 def test_ci_runs_what_failed_once_more_and_then_fails(tmp_path: Path) -> None:
-    code, called, _ = run_ci(tmp_path, failing="pytest")
-    tests = "|".join(shlex.split(command().rpartition("&&")[2]))
-    assert (code, called[-2:]) == (1, [tests, f"{tests}|-n|0|--last-failed|--last-failed-no-failures|none"])
+    code, called, printed = run_ci(tmp_path, failing="pytest", codes=(1, 4))
+    assert (code, called[-2:]) == (4, [TESTS, f"{TESTS}|-n|0|-rap|--last-failed|--last-failed-no-failures|none"])
+    assert not [line for line in printed if "ONLY" in line]
+
+
+def test_what_passes_only_on_the_second_try_is_named_at_the_end(tmp_path: Path) -> None:
+    code, called, printed = run_ci(tmp_path, failing="pytest", codes=(1, 0))
+    assert (code, [line.partition("|")[0] for line in called[-2:]]) == (0, ["pytest", "pytest"])
+    assert printed[-2:] == [
+        "ONLY ON THE SECOND TRY: SKIPPED [1] tests/a.py:3: no room",
+        "ONLY ON THE SECOND TRY: PASSED tests/a.py::test_b[PASSED c]",
+    ]
+
+
+@pytest.mark.parametrize("status", [2, 3, 4, 5, 137])
+def test_ci_fails_at_once_where_tests_may_not_have_run(status: int, tmp_path: Path) -> None:
+    code, called, _ = run_ci(tmp_path, failing="pytest", codes=(status, 0))
+    assert (code, called[-1]) == (status, TESTS)
 
 
 @pytest.mark.parametrize("failing", ["pip", "ruff", "mypy"])

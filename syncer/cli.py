@@ -12,7 +12,6 @@ import os
 import secrets
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -86,9 +85,6 @@ def serve(settings: SyncerSettings) -> int:
                 admin_token = secrets.token_hex(ADMIN_TOKEN_BYTES)
                 rules = rules_of(settings, session, Gate(admin_token, guarded=ring is not None))
                 server = Server(brain, rules, state, endpoint, files)
-                if store is not None and intact is not None:
-                    resume(intact, store, brain, server)
-                del intact  # Its values live as long as they are present, not as long as this frame.
                 obey_signals(server, embedded=settings.embedded)
                 folder.publish_admin_token(admin_token)
                 folder.publish_address(address, session, ring.own.public if ring is not None else "")
@@ -96,6 +92,9 @@ def serve(settings: SyncerSettings) -> int:
                 if store is None:
                     log.warning("no --checkpoint-path: if this process dies, the run's global values die with it")
                 try:
+                    if store is not None and intact is not None:
+                        resume(intact, store, server)
+                    del intact  # Its values live as long as they are present, not as long as this frame.
                     outcome = server.run()
                 except Exception as error:
                     tell(server.story, run_dir, error)
@@ -128,13 +127,12 @@ def rules_of(settings: SyncerSettings, session: str, gate: Gate) -> ServerRules:
     )
 
 
-def resume(intact: Intact, store: Store, brain: Coordinator, server: Server) -> None:
+def resume(intact: Intact, store: Store, server: Server) -> None:
     """Continue the run of a checkpoint."""
     for fault in intact.skipped:
         log.error("a newer checkpoint is not used: %s", fault)
     store.resumed(intact.manifest)
-    shape = intact.shape
-    server.resume(intact, brain.restore(intact.state, shape.layout, shape.plan, now=time.monotonic()))
+    server.resume(intact)
 
 
 def new_token() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import IslandMessage, SyncerMessage, ValueName
 from swift_diloco.core.formats.tape_lines import TapeLine
@@ -21,6 +22,15 @@ Peer = str
 # ---------------------------------------------------------------------------------------------------------------------
 # Events
 # ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The process goes on from a checkpoint: this run, before anything else happens."""
+
+    state: SavedState
+    layout: Layout
+    plan: FragmentPlan
 
 
 @dataclass(frozen=True)
@@ -113,8 +123,12 @@ class TimePassed:
     """`next_wakeup` is reached. Carries nothing: `now` is an argument of `handle`."""
 
 
+UploadNews = UploadProgressed | UploadCompleted | UploadFailed
+"""What happens to an upload."""
+
 Event = (
-    Received
+    Restored
+    | Received
     | PeerGone
     | UploadProgressed
     | UploadCompleted
@@ -178,7 +192,7 @@ class OpenUpload:
     upload: str
     generation: str
     fragment: int
-    encoding: str
+    encoding: Encoding
 
 
 @dataclass(frozen=True)

@@ -149,12 +149,12 @@ class Server:
         self._write_status(time.monotonic())
         return self._outcome
 
-    def resume(self, intact: Intact, effects: list[Effect]) -> None:
-        """Continue from a checkpoint; `effects` are the coordinator's. Before `run`."""
+    def resume(self, intact: Intact) -> None:
+        """Continue from a checkpoint. Before `run`."""
         self._run = intact.state.run
         restore(intact, self._state, self._uploads)
-        for effect in effects:
-            self._perform(effect)
+        self._events.append(ev.Restored(intact.state, intact.shape.layout, intact.shape.plan))
+        self._handle_events()
 
     def request_stop(self) -> None:
         """Have the coordinator hear `StopRequested`. Any thread, and signal handlers."""

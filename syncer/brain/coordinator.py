@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import assert_never
 
 from swift_diloco.core.formats import tape_lines
-from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import (
     BudgetReached,
     CutInstalled,
@@ -31,8 +30,6 @@ from swift_diloco.core.formats.messages import (
 )
 from swift_diloco.core.formats.operator_messages import AdminRequest
 from swift_diloco.core.formats.status import RunStatus
-from swift_diloco.core.layout.fragments import FragmentPlan
-from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from syncer.brain.memory import phase
 from syncer.brain.memory.deadlines import Key
@@ -65,10 +62,12 @@ from syncer.events import (
     Peer,
     PeerGone,
     Received,
+    Restored,
     StopRequested,
     TimePassed,
     UploadCompleted,
     UploadFailed,
+    UploadNews,
     UploadProgressed,
 )
 
@@ -117,20 +116,6 @@ class Coordinator:
         before, after = self._phases
         assert before is after or after in phase.FOLLOWS[before], f"{after.value} cannot follow {before.value}"
 
-    def restore(self, saved: SavedState, layout: Layout, plan: FragmentPlan, *, now: float) -> list[Effect]:
-        """Continue the run of a checkpoint, before any event; what is to be done, in order."""
-        state = self._state
-        state.now, state.effects = now, []
-        restore(state, saved, layout, plan)
-        self._durability.restored(saved)
-        carried = tuple(push.push for push in saved.carried)
-        versions = tuple(name.version for name in saved.values)
-        state.tape(tape_lines.Resumed(t=saved.step, run=saved.run, versions=versions, carried=carried))
-        state.log("info", f"run {saved.run} goes on after outer step {saved.step}")
-        self._finish.resume({island for island, _ in saved.merged})
-        self._phases = (state.phase, state.phase)
-        return state.effects
-
     def handle(self, event: Event, *, now: float) -> list[Effect]:
         """Take one event; what is to be done, in order."""
         state = self._state
@@ -166,33 +151,35 @@ class Coordinator:
                 self._end(self._joining.peer_gone(peer))
             case StopRequested():
                 self._halt.requested()
+            case Restored():
+                self._restore(event)
             case TimePassed():
                 pass
             case _:
                 assert_never(event)
 
-    def _transferred(self, event: UploadProgressed | UploadCompleted | UploadFailed) -> None:
+    def _restore(self, event: Restored) -> None:
+        """The run of a checkpoint goes on."""
+        state, saved = self._state, event.state
+        restore(state, saved, event.layout, event.plan)
+        self._durability.restored(saved)
+        carried = tuple(push.push for push in saved.carried)
+        versions = tuple(name.version for name in saved.values)
+        state.tape(tape_lines.Resumed(t=saved.step, run=saved.run, versions=versions, carried=carried))
+        state.log("info", f"run {saved.run} goes on after outer step {saved.step}")
+        self._finish.resume({island for island, _ in saved.merged})
+
+    def _transferred(self, event: UploadNews) -> None:
         """News of an upload: of a round, of a push that missed its round, or of the initial values."""
         upload = event.upload
-        in_time, late = upload in self._state.uploads, upload in self._state.late
-        match event:
-            case UploadProgressed():
-                if in_time:
-                    self._gathering.progressed(upload)
-            case UploadCompleted(_, payload_bytes):
-                if in_time:
-                    self._follow(self._gathering.completed(upload, payload_bytes))
-                elif late:
-                    self._late.completed(upload, payload_bytes)
-                elif self._initial.expects(upload):
-                    self._initial.completed(upload)
-            case UploadFailed(_, reason):
-                if in_time:
-                    self._follow(self._gathering.failed(upload, reason))
-                elif late:
-                    self._late.failed(upload, reason)
-                elif self._initial.expects(upload):
-                    self._initial.failed(upload, reason)
+        if upload in self._state.uploads:
+            self._follow(self._gathering.transferred(event))
+        elif upload in self._state.late:
+            self._late.transferred(event)
+        elif self._initial.expects(upload):
+            self._initial.transferred(event)
+        else:
+            self._state.log("debug", f"{type(event).__name__} of {upload}: nobody waits for it any more")
 
     def _wrote(self, event: FragmentWritten | CheckpointWritten | CheckpointFailed) -> None:
         """News of a checkpoint: what waited for it may go on."""

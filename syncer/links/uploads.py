@@ -103,9 +103,8 @@ class Uploads:
             stream = link.stream(effect.fragment)
             if stream.elements:
                 ranks[link.rank] = _RankUpload(link, stream, chunks.chunk_count(stream.elements))
-        encoding = Encoding(effect.encoding)
-        delta = self._room(effect.fragment, encoding, elements, ranks)
-        upload = _Upload(effect.upload, effect.generation, effect.fragment, encoding, delta, ranks)
+        delta = self._room(effect.fragment, effect.encoding, elements, ranks)
+        upload = _Upload(effect.upload, effect.generation, effect.fragment, effect.encoding, delta, ranks)
         self._uploads[effect.upload] = upload
         self._hungry.update({(upload.name, rank): each for rank, each in ranks.items()})
 

@@ -273,7 +273,7 @@ class World:
         """INIT by an island; returns the names of version 0."""
         uploads = tuple(f"init-{fragment}" for fragment in range(len(values)))
         for fragment, upload in enumerate(uploads):
-            self.perform(ev.OpenUpload(upload, island.generation, fragment, "f32"))
+            self.perform(ev.OpenUpload(upload, island.generation, fragment, Encoding.F32))
             island.upload(upload, fragment, values[fragment])
         self.perform(ev.AdoptInit(uploads))
         names = self.script.wait_for(ev.InitAdopted).values

@@ -16,6 +16,7 @@ import zmq
 from swift_diloco.core.files.json_lines import read_status
 from swift_diloco.core.files.tape_file import read_tape
 from swift_diloco.core.formats import frames, tape_lines
+from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.messages import (
     Fetch,
     Fetched,
@@ -146,7 +147,7 @@ def test_pushed_deltas_of_two_ranks_are_merged_published_and_fetched_at_their_pl
         names = world.publish_initial(cut, initial)
         assert names == tuple(ValueName(f, 0, fragment_digest(v)) for f, v in enumerate(initial))
         delta = random_values(2)[BIG]
-        world.perform(ev.OpenUpload("push-1", "g0", BIG, "f32"))
+        world.perform(ev.OpenUpload("push-1", "g0", BIG, Encoding.F32))
         cut.upload("push-1", BIG, delta)
         world.perform(ev.Merge(1, 1, BIG, (ev.MergeInput(0, "push-1", 2.0),)))
         finished = world.script.wait_for(ev.MergeFinished)
@@ -168,7 +169,7 @@ def test_uploads_of_several_islands_weigh_in_the_merge(tmp_path: Path) -> None:
         world.publish_initial(islands[0], initial)
         deltas = [np.full_like(initial[SMALL], value) for value in (-2.0, -8.0)]
         for i, island in enumerate(islands):
-            world.perform(ev.OpenUpload(f"push-{i}", f"g{i}", SMALL, "f32"))
+            world.perform(ev.OpenUpload(f"push-{i}", f"g{i}", SMALL, Encoding.F32))
             island.upload(f"push-{i}", SMALL, deltas[i])
         world.perform(ev.Merge(1, 1, SMALL, tuple(ev.MergeInput(i, f"push-{i}", w) for i, w in enumerate((3.0, 1.0)))))
         finished = world.script.wait_for(ev.MergeFinished)
@@ -188,7 +189,7 @@ def test_delta_that_is_not_finite_is_void_and_its_island_named(tmp_path: Path) -
         names = world.publish_initial(island, initial)
         delta = np.zeros_like(initial[SMALL])
         delta[7] = np.inf
-        world.perform(ev.OpenUpload("push", "g0", SMALL, "f32"))
+        world.perform(ev.OpenUpload("push", "g0", SMALL, Encoding.F32))
         island.upload("push", SMALL, delta)
         world.perform(ev.Merge(1, 1, SMALL, (ev.MergeInput(4, "push", 1.0),)))
         finished = world.script.wait_for(ev.MergeFinished)
@@ -285,7 +286,7 @@ def test_two_pushes_of_one_island_are_merged_in_the_order_given(tmp_path: Path) 
         world.publish_initial(island, initial)
         deltas = [np.full_like(initial[SMALL], value) for value in (1.0, 3.0)]
         for i, delta in enumerate(deltas):
-            world.perform(ev.OpenUpload(f"push-{i}", "g0", SMALL, "f32"))
+            world.perform(ev.OpenUpload(f"push-{i}", "g0", SMALL, Encoding.F32))
             island.upload(f"push-{i}", SMALL, delta)
         world.perform(ev.Merge(1, 1, SMALL, (ev.MergeInput(0, "push-0", 1.0), ev.MergeInput(0, "push-1", 1.0))))
         finished = world.script.wait_for(ev.MergeFinished)
@@ -302,7 +303,7 @@ def test_result_of_a_discarded_merge_is_not_reported(tmp_path: Path) -> None:
         island = world.join("g0", [whole(LAYOUT)])
         initial = random_values(1)
         world.publish_initial(island, initial)
-        world.perform(ev.OpenUpload("push", "g0", SMALL, "f32"))
+        world.perform(ev.OpenUpload("push", "g0", SMALL, Encoding.F32))
         island.upload("push", SMALL, np.ones_like(initial[SMALL]))
         merging = (ev.MergeInput(0, "push", 1.0),)
         world.perform(ev.Merge(1, 1, SMALL, merging), ev.DiscardMerge(1, ()), ev.Merge(1, 2, SMALL, merging))

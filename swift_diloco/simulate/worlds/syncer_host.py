@@ -48,6 +48,7 @@ from syncer.events import (
     PeerGone,
     Received,
     RegisterRank,
+    Restored,
     Send,
     StopRequested,
     TimePassed,
@@ -374,7 +375,7 @@ class SyncerHost:
                 self.uploads[push.push] = Upload(push.generation, push.fragment, set(), image.carried[push.push])
                 self.history.opened.append(f"{self._life}:{push.push}")
             self.history.resumed.append((image.state.step, self._promised()))
-            self._perform_all(self.brain.restore(image.state, image.layout, image.plan, now=self.world.now))
+            self.take(Restored(image.state, image.layout, image.plan))
         backlog, self._backlog = self._backlog, []
         for peer, message in backlog:
             if peer in self.links:

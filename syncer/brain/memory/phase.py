@@ -51,8 +51,9 @@ class Phase(Enum):
 _WITH_VALUES = (Phase.TRAINING, Phase.PAUSED, Phase.FINISHING)
 FOLLOWS = {
     # The provider may leave between its upload and the adoption of its values: then they come while islands join. All
-    # who are here may be done already: islands that come to a syncer without its state.
-    Phase.JOINING: frozenset({Phase.INIT, *_WITH_VALUES, Phase.STOPPING, Phase.ENDED}),
+    # who are here may be done already: islands that come to a syncer without its state. A run may be restored with its
+    # final cut.
+    Phase.JOINING: frozenset({Phase.INIT, *_WITH_VALUES, Phase.FINAL, Phase.STOPPING, Phase.ENDED}),
     Phase.INIT: frozenset({Phase.JOINING, *_WITH_VALUES, Phase.STOPPING, Phase.ENDED}),
     Phase.TRAINING: frozenset({Phase.PAUSED, Phase.FINISHING, Phase.STOPPING, Phase.ENDED}),
     # The last rounds may be taken already when a member leaves.

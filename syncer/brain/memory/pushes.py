@@ -7,6 +7,7 @@ has a line of both ends.
 from __future__ import annotations
 
 from swift_diloco.core.formats import tape_lines
+from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.messages import Dropped, PullClosed, PushOffer
 from syncer.brain.memory.pacing import weight_of
 from syncer.brain.memory.roster import Member
@@ -46,7 +47,7 @@ def take(state: State, member: Member, offer: PushOffer, lag: int) -> Answer:
             )
         )
         state.held.gather(member.island, offer.anchor, offer.capture_step)
-        state.do(OpenUpload(offer.push, member.generation, fragment, state.settings.delta_encoding))
+        state.do(OpenUpload(offer.push, member.generation, fragment, Encoding(state.settings.delta_encoding)))
     return answer
 
 

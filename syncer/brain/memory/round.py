@@ -152,7 +152,8 @@ class Round:
 
     def expel(self, island: int) -> None:
         """A complete answer turned out to be bad after the round closed."""
-        assert self.stage is not Stage.GATHERING and self.answers.pop(island).complete
+        answer = self.answers.pop(island)
+        assert self.stage is not Stage.GATHERING and answer.complete
         self.complete -= 1
         self.departed -= island not in self.members
 

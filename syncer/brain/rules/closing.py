@@ -93,6 +93,8 @@ class Closing:
         """A merge ended."""
         closed = self._state.rounds.get(event.t)
         if closed is None or closed.stage is not Stage.MERGING or closed.attempt != event.attempt:
+            what = f"MergeFinished of outer step {event.t}, attempt {event.attempt}"
+            self._state.log("debug", f"{what}: nobody waits for it any more")
             return
         self._state.sync_s = event.merge_s
         if not event.finite and self._goes_without(closed, event.offenders):

@@ -167,8 +167,11 @@ class Durability:
 
     def fragment_written(self, event: FragmentWritten) -> None:
         """A fragment may be replaced."""
-        if event.number == self._number:
-            self._unwritten.discard(event.fragment)
+        if self._running is None or event.number != self._number:
+            number, what = event.number, "none is" if self._running is None else f"number {self._number} is"
+            self._state.log("debug", f"FragmentWritten of checkpoint {number}, but {what} being written")
+            return
+        self._unwritten.discard(event.fragment)
 
     def written(self, event: CheckpointWritten) -> None:
         """The checkpoint is there."""

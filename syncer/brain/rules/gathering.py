@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from swift_diloco.core.formats.messages import Outcome, Pull, PushAnswer, PushOffer
 from syncer.brain.memory.pacing import grace_s, kth_smallest, launch_gap_s, spare_s
+from syncer.brain.memory.phase import Phase
 from syncer.brain.memory.pushes import close_pulls, drop_answer, take
 from syncer.brain.memory.roster import Member
 from syncer.brain.memory.round import Action, Answer, Patience, Round, Stage, judge
 from syncer.brain.memory.state import ROUND, State
+from syncer.events import UploadCompleted, UploadFailed, UploadNews, UploadProgressed
 
 LAUNCH = ("launch", "")
 
@@ -41,19 +43,20 @@ class Gathering:
     def launch(self) -> list[Closed]:
         """Open every round that may be opened now."""
         state, closed = self._state, []
-        while self._may_launch():
-            if state.last_t is None and state.now < self._launch_due:
+        phase = state.phase
+        while self._may_launch(phase):
+            if phase is not Phase.FINISHING and state.now < self._launch_due:
                 state.deadlines.set(LAUNCH, self._launch_due)
                 break
             closed += self._open()
         return closed
 
-    def _may_launch(self) -> bool:
+    def _may_launch(self, phase: Phase) -> bool:
         state = self._state
-        if not state.phase.steps or state.starting or state.idle:
+        if not phase.steps or state.starting or state.idle:
             return False
-        last = state.settings.outer_steps_max if state.last_t is None else state.last_t
-        return len(state.rounds) < state.pipeline and (last == 0 or state.launched < last)
+        last = state.last_t if phase is Phase.FINISHING else state.settings.outer_steps_max
+        return len(state.rounds) < state.pipeline and (not last or state.launched < last)
 
     def _open(self) -> list[Closed]:
         state = self._state
@@ -104,27 +107,27 @@ class Gathering:
         message = PushAnswer(self._state.session, answer.generation, answer.push, Outcome.HELD)
         self._state.send_to(answer.island, answer.generation, message)
 
-    def progressed(self, upload: str) -> None:
-        """Chunks of an upload arrived."""
-        if (entry := self._state.uploads.get(upload)) is not None:
-            gathered, island = entry
-            gathered.answers[island].progressed_at = self._state.now
-
-    def completed(self, upload: str, payload_bytes: int) -> list[Closed]:
-        """An upload is complete: its push is held and counts."""
-        gathered, island = self._state.uploads.pop(upload)
-        self._hold(gathered.finish(island, payload_bytes))
+    def transferred(self, event: UploadNews) -> list[Closed]:
+        """News of an upload of a round: it goes on, its push is held and counts, or it is dropped."""
+        gathered, island = self._state.uploads[event.upload]
+        match event:
+            case UploadProgressed():
+                gathered.answers[island].progressed_at = self._state.now
+                return []
+            case UploadCompleted(upload, payload_bytes):
+                del self._state.uploads[upload]
+                self._hold(gathered.finish(island, payload_bytes))
+            case UploadFailed(_, reason):
+                self._withdraw(gathered, island, reason)
         return self.examine(gathered)
 
-    def failed(self, upload: str, reason: str) -> list[Closed]:
-        """An upload failed for good: its push is dropped and the island asked again."""
-        gathered, island = self._state.uploads[upload]
+    def _withdraw(self, gathered: Round, island: int, reason: str) -> None:
+        """A push will not come: its island is asked again."""
         answer = gathered.withdraw(island)
         drop_answer(self._state, gathered, answer, reason, freed=True)
         member = self._state.roster.members.get(island)
         if member is not None and gathered.members.get(island) == member.generation:
             self._ask(gathered, member)
-        return self.examine(gathered)
 
     # -- Members ------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from syncer.brain.memory.pushes import drop_answer, take
 from syncer.brain.memory.roster import Member
 from syncer.brain.memory.round import Answer, Late, Round
 from syncer.brain.memory.state import State
+from syncer.events import UploadCompleted, UploadFailed, UploadNews
 
 
 class LatePushes:
@@ -87,11 +88,18 @@ class LatePushes:
 
     # -- They arrive --------------------------------------------------------------------------------------------------
 
-    def completed(self, upload: str, payload_bytes: int) -> None:
+    def transferred(self, event: UploadNews) -> None:
+        """News of the upload of a late push. How it goes on is of no matter: no round waits for it."""
+        match event:
+            case UploadCompleted(upload, payload_bytes):
+                self._completed(self._state.late.pop(upload), payload_bytes)
+            case UploadFailed(upload, reason):
+                late = self._state.late.pop(upload)
+                drop_answer(self._state, late, late.answer, reason, freed=True)
+
+    def _completed(self, late: Late, payload_bytes: int) -> None:
         """A late push is complete: it is carried, unless it has become too old."""
-        state = self._state
-        late = state.late.pop(upload)
-        answer = late.answer
+        state, answer = self._state, late.answer
         answer.complete, answer.payload_bytes = True, payload_bytes
         if (reason := self._too_old(late.t, answer.anchor, self._place(answer.anchor))) is not None:
             drop_answer(state, late, answer, reason)
@@ -101,11 +109,6 @@ class LatePushes:
         state.send_to(answer.island, answer.generation, message)
         state.tape(tape_lines.Carried(island=answer.island, push=answer.push, t=late.t, fragment=late.fragment))
         self._make_room(0)
-
-    def failed(self, upload: str, reason: str) -> None:
-        """A late push will not come."""
-        late = self._state.late.pop(upload)
-        drop_answer(self._state, late, late.answer, reason, freed=True)
 
     def ended(self, member: Member) -> None:
         """A generation ended: its late pushes that are not complete are gone with it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.messages import IslandMessage, Leave, Published, Refused, SyncerMessage, ValueName
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.simulate.worlds.syncer_host import SyncerHost
@@ -77,7 +78,7 @@ class Syncer:
     def complete(self, *uploads: str, value: float = 1.0) -> None:
         for upload in uploads:
             self.sender.captures[upload] = Learned(value, frozenset({(0, "life", 1)}))
-            self.perform(ev.OpenUpload(upload, "g", 0, "f32"))
+            self.perform(ev.OpenUpload(upload, "g", 0, Encoding.F32))
 
     def begin(self) -> ValueName:
         """The first value of fragment 0."""
@@ -94,7 +95,7 @@ def syncer() -> Syncer:
 
 def test_upload_tells_of_its_progress_and_of_its_end(syncer: Syncer) -> None:
     syncer.sender.captures["u"] = Learned(1.0, frozenset())
-    heard = syncer.perform(ev.OpenUpload("u", "g", 0, "f32"))
+    heard = syncer.perform(ev.OpenUpload("u", "g", 0, Encoding.F32))
     assert heard == [ev.UploadProgressed("u")] * 3 + [ev.UploadCompleted("u", syncer.host.push_bytes)]
     assert syncer.host.bytes_pushed == syncer.host.push_bytes
 
@@ -109,7 +110,7 @@ def test_upload_waits_for_its_capture_and_its_link_and_goes_on_then(syncer: Sync
     if fault == "parted":
         syncer.world.part(0, 50.0)
     syncer.sender.alive = fault != "dead"
-    assert syncer.perform(ev.OpenUpload("u", "g", 0, "f32"), for_s=40.0) == []
+    assert syncer.perform(ev.OpenUpload("u", "g", 0, Encoding.F32), for_s=40.0) == []
     syncer.sender.captures["u"], syncer.sender.alive, syncer.host.links["b0"] = capture, True, link
     assert syncer.perform(for_s=40.0)[-1] == ev.UploadCompleted("u", syncer.host.push_bytes)
 
@@ -117,13 +118,13 @@ def test_upload_waits_for_its_capture_and_its_link_and_goes_on_then(syncer: Sync
 def test_upload_that_never_arrives_undamaged_fails(syncer: Syncer) -> None:
     syncer.sender.damaged = True
     syncer.sender.captures["u"] = Learned(1.0, frozenset())
-    assert syncer.perform(ev.OpenUpload("u", "g", 0, "f32"))[-1] == ev.UploadFailed("u", "damaged for good")
+    assert syncer.perform(ev.OpenUpload("u", "g", 0, Encoding.F32))[-1] == ev.UploadFailed("u", "damaged for good")
     assert syncer.host.uploads == {} and syncer.history.ended == syncer.history.opened
 
 
 def test_end_of_a_generation_ends_what_is_not_complete(syncer: Syncer) -> None:
     syncer.complete("whole")
-    syncer.perform(ev.OpenUpload("part", "g", 0, "f32"), ev.ForgetGeneration("g", "lease"))
+    syncer.perform(ev.OpenUpload("part", "g", 0, Encoding.F32), ev.ForgetGeneration("g", "lease"))
     assert set(syncer.host.uploads) == {"whole"} and syncer.host.generations == {}
 
 
@@ -155,8 +156,8 @@ def test_delta_that_is_not_finite_names_its_island_and_a_discarded_merge_publish
 @pytest.mark.parametrize(
     "effects",
     [
-        (ev.OpenUpload("u", "nobody", 0, "f32"),),
-        (ev.OpenUpload("u", "g", 0, "f32"), ev.OpenUpload("u", "g", 0, "f32")),
+        (ev.OpenUpload("u", "nobody", 0, Encoding.F32),),
+        (ev.OpenUpload("u", "g", 0, Encoding.F32), ev.OpenUpload("u", "g", 0, Encoding.F32)),
         (ev.Send("b0", Published("s", "g", ValueName(0, 0, "d"), "run")),),
     ],
     ids=["for nobody", "twice", "over a bulk link"],

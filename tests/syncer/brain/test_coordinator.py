@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from swift_diloco.core.formats import tape_lines
+from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.messages import (
     FinalCut,
     Outcome,
@@ -13,15 +14,23 @@ from swift_diloco.core.formats.messages import (
     ValueName,
 )
 from syncer.events import (
+    CheckpointFailed,
+    CheckpointWritten,
     Commit,
+    Event,
     Exit,
+    FragmentWritten,
     InitAdopted,
+    Log,
     Merge,
+    MergeFinished,
     MergeInput,
     OpenUpload,
     Received,
     Send,
     UploadCompleted,
+    UploadFailed,
+    UploadProgressed,
     WriteTape,
 )
 from tests.syncer.desk import SESSION, Desk, control, initial_names, pushed
@@ -47,7 +56,7 @@ def test_a_round_merges_its_answers_in_island_order_and_commits() -> None:
     desk = Desk(quorum=2)
     desk.ready(2)
     later = desk.offer_of(1, 1, steps=1, tokens=10)
-    assert desk.take(Received(control(1), later)) == [pushed(1, later), OpenUpload(later.push, "k3", 0, "f32")]
+    assert desk.take(Received(control(1), later)) == [pushed(1, later), OpenUpload(later.push, "k3", 0, Encoding.F32)]
     assert desk.take(UploadCompleted(later.push, 7)) == [
         Send(control(1), PushAnswer(SESSION, "k3", later.push, Outcome.HELD))
     ]
@@ -130,6 +139,35 @@ def test_a_run_ends_with_one_round_per_fragment_the_final_cut_and_exit() -> None
     assert desk.saved(0) == [Exit(0, "every island has saved the final cut")]
     assert desk.commits() == [(1, 0), (2, 1), (3, 0), (4, 1)]
     assert desk.beat(0, 200) == [] and desk.brain.next_wakeup is None
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (UploadProgressed("k9.1"), "UploadProgressed of k9.1: nobody waits for it any more"),
+        (UploadCompleted("k9.1", 16), "UploadCompleted of k9.1: nobody waits for it any more"),
+        (UploadFailed("k9.1", "damaged"), "UploadFailed of k9.1: nobody waits for it any more"),
+        (MergeFinished(1, 1, "d"), "MergeFinished of outer step 1, attempt 1: nobody waits for it any more"),
+        (MergeFinished(99, 1, "d"), "MergeFinished of outer step 99, attempt 1: nobody waits for it any more"),
+        (FragmentWritten(7, 0), "FragmentWritten of checkpoint 7, but none is being written"),
+    ],
+)
+def test_an_event_that_comes_too_late_does_nothing_and_is_told(event: Event, text: str) -> None:
+    desk = Desk(quorum=2)
+    desk.ready(2)
+    before = desk.brain.status()
+    assert desk.brain.handle(event, now=0.0) == [Log("debug", text)]
+    assert desk.brain.status() == before
+
+
+@pytest.mark.parametrize(
+    "event", [InitAdopted(initial_names(2)), CheckpointWritten(1), CheckpointFailed(1, "full")], ids=type
+)
+def test_an_end_of_what_was_not_begun_is_an_error(event: Event) -> None:
+    desk = Desk(quorum=2)
+    desk.ready(2)
+    with pytest.raises(AssertionError, match="cannot follow|not being written"):
+        desk.brain.handle(event, now=0.0)
 
 
 def test_an_event_that_no_rule_takes_is_named() -> None:

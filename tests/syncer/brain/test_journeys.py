@@ -7,15 +7,16 @@ Coming back to a module that was left is a *return*. Rules that send a push to a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import pytest
 
 from swift_diloco.core.formats.messages import PushOffer
 from syncer.brain.coordinator import Coordinator
-from syncer.events import Event, MergeFinished, Received, UploadCompleted
+from syncer.events import Event, MergeFinished, Received, UploadCompleted, UploadProgressed
 from tests.syncer.desk import Desk, control
 
 RETURNS_MAX = 5
@@ -65,6 +66,12 @@ def returns(visited: list[str]) -> int:
     return len(visited) - len(set(visited))
 
 
+def between_parts(ways: Iterable[list[str]]) -> list[str]:
+    """The stays in the rules over several events. The coordinator, which takes each to its rule, is none of them."""
+    stays = [room for way in ways for room in way if room != "coordinator"]
+    return [room for room, before in zip(stays, [None, *stays], strict=False) if room != before]
+
+
 def answered(desk: Desk) -> PushOffer:
     """Island 0 has answered outer step 1; island 1's offer of more than the last step is to come."""
     desk.ready(2)
@@ -97,6 +104,36 @@ def test_a_merge_goes_on_to_its_commit_or_to_the_checkpoint_that_it_waits_for(ch
     desk.take(UploadCompleted(offer.push, 16))
     visited = journey(desk, MergeFinished(1, 1, "digest-1"))
     assert visited == ["coordinator", "closing", "durability", "closing", "coordinator"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"checkpoint_path": "there"}], ids=["plain", "with checkpoints"])
+def test_the_whole_way_of_a_push_into_a_value_sees_few_parts_twice(settings: dict[str, Any]) -> None:
+    desk = Desk(quorum=2, **settings)
+    offer = answered(desk)
+    ahead: tuple[Event, ...] = (
+        Received(control(1), offer), UploadProgressed(offer.push), UploadCompleted(offer.push, 16),
+        MergeFinished(1, 1, "digest-1"),
+    )  # fmt: skip
+    parts = between_parts(journey(desk, event) for event in ahead)
+    assert {"speaking", "admission", "gathering", "closing"} <= set(parts)
+    assert returns(parts) <= RETURNS_MAX, parts
+
+
+def test_the_whole_way_of_a_late_push_into_a_value_sees_few_parts_twice() -> None:
+    desk = Desk(quorum=1)
+    desk.ready(2)
+    offer = desk.offer_of(1, 1, capture_step=7)
+    desk.push(0, 1)
+    way = [journey(desk, event) for event in (Received(control(1), offer), UploadCompleted(offer.push, 16))]
+    desk.merged(1)
+    for t in (2, 3):
+        desk.take(Received(control(0), desk.offer_of(0, t, push=f"k1.{t}0")))
+    way.append(journey(desk, UploadCompleted("k1.30", 16)))
+    (*_, merge) = desk.merges()
+    way.append(journey(desk, MergeFinished(merge.t, 1, "digest-3")))
+    parts = between_parts(way)
+    assert {"speaking", "admission", "late_pushes", "gathering", "closing"} <= set(parts)
+    assert returns(parts) <= RETURNS_MAX, parts
 
 
 def test_the_count_sees_a_rule_that_sends_its_caller_to_and_fro() -> None:

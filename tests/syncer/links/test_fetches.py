@@ -50,7 +50,7 @@ def commit(world: World, island: Island, t: int, fragment: int, seed: int) -> tu
     before = world.state.present(fragment)
     assert before is not None
     delta, push = random_values(seed)[fragment], f"push-{t}"
-    world.perform(ev.OpenUpload(push, island.generation, fragment, "f32"))
+    world.perform(ev.OpenUpload(push, island.generation, fragment, Encoding.F32))
     island.upload(push, fragment, delta)
     world.perform(ev.Merge(t, 1, fragment, (ev.MergeInput(island.number, push, 1.0),)))
     finished = world.script.wait(lambda e: isinstance(e, ev.MergeFinished) and e.t == t)

@@ -39,7 +39,7 @@ def test_windows_open_as_chunks_arrive(tmp_path: Path, monkeypatch: pytest.Monke
     with serving(tmp_path) as world:
         island = world.join("g", [whole(LAYOUT)])
         client, values = island.bulk[0], random_values(1)[BIG]
-        world.perform(ev.OpenUpload("u", "g", BIG, "f32"))
+        world.perform(ev.OpenUpload("u", "g", BIG, Encoding.F32))
         assert client.expect(Window) == Window(SESSION, "g", "u", BIG, 0, 1)
         client.send(*island.chunk(0, "u", 0, values))
         assert client.expect(Window) == Window(SESSION, "g", "u", BIG, 1, 2)
@@ -53,7 +53,7 @@ def test_damaged_chunk_is_asked_for_again_and_then_merged_right(tmp_path: Path) 
     with serving(tmp_path) as world:
         island = world.join("g", [whole(LAYOUT)])
         client, values = island.bulk[0], random_values(1)
-        world.perform(ev.OpenUpload("init-0", "g", 0, "f32"), ev.OpenUpload("init-1", "g", 1, "f32"))
+        world.perform(ev.OpenUpload("init-0", "g", 0, Encoding.F32), ev.OpenUpload("init-1", "g", 1, Encoding.F32))
         windows = {w.upload: w for w in (client.expect(Window), client.expect(Window))}
         big, small = f"init-{BIG}", f"init-{SMALL}"
         first, payload = island.chunk(0, big, 0, values[BIG])
@@ -77,7 +77,7 @@ def test_chunk_of_a_wrong_size_counts_as_damaged_and_three_times_is_the_end(tmp_
     with serving(tmp_path) as world:
         island = world.join("g", [whole(LAYOUT)])
         client, values = island.bulk[0], random_values(1)[SMALL]
-        world.perform(ev.OpenUpload("u", "g", SMALL, "f32"))
+        world.perform(ev.OpenUpload("u", "g", SMALL, Encoding.F32))
         for _ in range(uploads.DAMAGED_MAX):
             assert client.expect(Window).first == 0
             client.send(*island.chunk(0, "u", 0, values[:-1]))
@@ -94,7 +94,7 @@ def test_chunks_without_credit_are_not_taken(tmp_path: Path, monkeypatch: pytest
     with serving(tmp_path) as world:
         island = world.join("g", [whole(LAYOUT)])
         client, values = island.bulk[0], random_values(1)[BIG]
-        world.perform(ev.OpenUpload("u", "g", BIG, "f32"))
+        world.perform(ev.OpenUpload("u", "g", BIG, Encoding.F32))
         assert client.expect(Window).upto == 1
         client.send(*island.chunk(0, "u", 1, values))
         assert client.expect(Window) == Window(SESSION, "g", "u", BIG, 0, 1)
@@ -105,7 +105,7 @@ def test_rank_that_comes_back_goes_on_at_its_first_missing_chunk(tmp_path: Path)
     with serving(tmp_path) as world:
         island = world.join("g", [whole(LAYOUT)])
         values = random_values(1)[BIG]
-        world.perform(ev.OpenUpload("u", "g", BIG, "f32"))
+        world.perform(ev.OpenUpload("u", "g", BIG, Encoding.F32))
         island.bulk[0].expect(Window)
         island.bulk[0].send(*island.chunk(0, "u", 0, values))
         world.script.wait_for(ev.UploadProgressed)
@@ -122,9 +122,9 @@ def test_rank_that_comes_back_goes_on_at_its_first_missing_chunk(tmp_path: Path)
 def test_end_of_a_generation_cancels_its_unfinished_uploads_and_keeps_complete_ones(tmp_path: Path) -> None:
     with serving(tmp_path) as world:
         island = world.join("g", [whole(LAYOUT)])
-        world.perform(ev.OpenUpload("complete", "g", SMALL, "f32"))
+        world.perform(ev.OpenUpload("complete", "g", SMALL, Encoding.F32))
         island.upload("complete", SMALL, random_values(1)[SMALL])
-        world.perform(ev.OpenUpload("partial", "g", BIG, "f32"))
+        world.perform(ev.OpenUpload("partial", "g", BIG, Encoding.F32))
         island.bulk[0].expect(Window)
         world.perform(ev.ForgetGeneration("g", "lease ended"))
         assert island.bulk[0].expect(Cancel) == Cancel(SESSION, "g", "partial", "lease ended")
@@ -139,7 +139,7 @@ def test_one_ranks_silence_leaves_credit_for_the_others(tmp_path: Path, monkeypa
     with serving(tmp_path) as world:
         islands = [world.join(f"g{i}", [whole(LAYOUT)], island=i) for i in range(2)]
         for i in range(2):
-            world.perform(ev.OpenUpload(f"u{i}", f"g{i}", BIG, "f32"))
+            world.perform(ev.OpenUpload(f"u{i}", f"g{i}", BIG, Encoding.F32))
         assert islands[0].bulk[0].expect(Window).upto == 1
         islands[1].upload("u1", BIG, random_values(1)[BIG])
 
@@ -149,11 +149,11 @@ def test_credit_of_a_link_that_is_lost_goes_to_the_others(tmp_path: Path, monkey
     monkeypatch.setattr(uploads, "WINDOW_CHUNKS_MIN", 1)
     with serving(tmp_path) as world:
         islands = [world.join(f"g{i}", [whole(LAYOUT)], island=i) for i in range(2)]
-        world.perform(ev.OpenUpload("u0", "g0", BIG, "f32"))
+        world.perform(ev.OpenUpload("u0", "g0", BIG, Encoding.F32))
         assert islands[0].bulk[0].expect(Window).upto == 2
         islands[0].bulk[0].socket.close()
         world.script.wait_for(ev.PeerGone)
-        world.perform(ev.OpenUpload("u1", "g1", BIG, "f32"))
+        world.perform(ev.OpenUpload("u1", "g1", BIG, Encoding.F32))
         assert islands[1].bulk[0].expect(Window).upto == 2
 
 
@@ -162,7 +162,7 @@ def test_bfloat16_upload_lands_decoded_at_its_places(tmp_path: Path) -> None:
         island = world.join("g", [column_cut(LAYOUT, 0), column_cut(LAYOUT, 1)])
         world.publish_initial(island, [np.zeros_like(v) for v in random_values(1)])
         exact = np.round(random_values(2)[SMALL] * 4).astype(np.float32)
-        world.perform(ev.OpenUpload("u", "g", SMALL, "bf16"))
+        world.perform(ev.OpenUpload("u", "g", SMALL, Encoding.BF16))
         for rank, client in enumerate(island.bulk):
             client.expect(Window)
             payload = encode(reference_stream(island.pieces(rank), SMALL, exact), Encoding.BF16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from swift_diloco.core.formats import tape_lines
+from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.messages import Dropped, PullClosed, PushOffer, ValueName
 from syncer.brain.memory.pushes import close_pulls, drop_answer, take
 from syncer.brain.memory.round import Answer, Round
@@ -36,7 +37,7 @@ def test_push_that_is_taken_has_its_anchor_held_a_line_and_an_upload() -> None:
                 tokens=50, capture_step=20,
             )
         ),
-        OpenUpload("p", "g0", 1, state.settings.delta_encoding),
+        OpenUpload("p", "g0", 1, Encoding(state.settings.delta_encoding)),
     ]  # fmt: skip
     assert state.held.holds(0, ANCHOR)
 

@@ -17,6 +17,9 @@ from swift_diloco.core.formats.messages import Done, FinalCut, Pull, ValueName, 
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminRequest
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
+from swift_diloco.core.story.dump import dump_of, parsed, text_of, written
+from swift_diloco.core.story.recorder import Story
+from swift_diloco.core.story.replay import replay
 from syncer.brain.memory.snapshot import check_contract, contract_of, saved_state
 from syncer.brain.rules.finish import RETURN_S
 from syncer.events import (
@@ -27,6 +30,7 @@ from syncer.events import (
     MergeInput,
     OpenUpload,
     Received,
+    Restored,
     Send,
     UploadCompleted,
     WriteCheckpoint,
@@ -57,10 +61,7 @@ def resumed(desk: Desk, state: SavedState, **settings: Any) -> tuple[Desk, list[
     """Another life with the settings of the first, and what it wants done."""
     given = {name: getattr(desk.settings, name) for name in SyncerSettings.__struct_fields__}
     new = Desk(**(given | settings))
-    effects = new.brain.restore(state, desk.layout, _plan(desk), now=0.0)
-    new.effects += effects
-    new.brain.validate()
-    return new, [e for e in effects if not isinstance(e, Log)]
+    return new, new.take(Restored(state, desk.layout, _plan(desk)))
 
 
 def _plan(desk: Desk) -> Any:
@@ -221,6 +222,23 @@ def test_a_syncer_without_state_that_meets_a_running_island_says_so_loudly() -> 
     new, _ = resumed(desk, last_state(trained()))
     new.join(0, running=True)
     assert not new.tape(tape_lines.Stateless)
+
+
+def test_the_story_of_a_restored_brain_begins_with_what_it_was_restored_from() -> None:
+    desk = trained()
+    state = last_state(desk)
+    new = Desk(**{name: getattr(desk.settings, name) for name in SyncerSettings.__struct_fields__})
+    story = Story("syncer", new.brain)
+    story.handle(Restored(state, desk.layout, _plan(desk)), now=0.0)
+    dump = parsed(written(dump_of(story)))
+    assert [text_of(told.event)[:9] for told in dump.events] == ["Restored("]
+    assert dump.events[0].effects and replay(dump) is None
+
+
+def test_a_run_is_restored_before_all_else() -> None:
+    desk = trained()
+    with pytest.raises(AssertionError, match="a run is restored before all else"):
+        desk.take(Restored(last_state(desk), desk.layout, _plan(desk)))
 
 
 # -- The numbers ------------------------------------------------------------------------------------------------------

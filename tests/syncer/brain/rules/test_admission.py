@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from swift_diloco.core.formats import tape_lines
+from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.messages import (
     Outcome,
     PushAnswer,
@@ -89,7 +90,10 @@ def test_lag_is_counted_in_versions_of_the_fragment(allowed: int, taken: bool) -
     old = initial_names(2)[0]
     if taken:
         offer = desk.offer_of(1, 3, anchor=old)
-        assert desk.take(Received(control(1), offer)) == [pushed(1, offer), OpenUpload(offer.push, "k3", 0, "f32")]
+        assert desk.take(Received(control(1), offer)) == [
+            pushed(1, offer),
+            OpenUpload(offer.push, "k3", 0, Encoding.F32),
+        ]
     else:
         assert refuse(desk, 1, 3, anchor=old)[0] == "the anchor is 1 versions behind; at most 0 are allowed"
 

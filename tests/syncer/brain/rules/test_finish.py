@@ -16,7 +16,7 @@ from swift_diloco.core.formats.messages import (
 )
 from swift_diloco.core.layout.fragments import FragmentPlan
 from syncer.brain.rules.finish import RETURN_S
-from syncer.events import Exit
+from syncer.events import Exit, Restored
 from tests.syncer.desk import SESSION, Desk, finished, initial_names, messages
 
 # -- Finish -----------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def resumed(**settings: Any) -> Desk:
         merged=((0, (first[0],)), (1, (first[0],))),
         contract={},
     )
-    desk.effects += desk.brain.restore(saved, desk.layout, FragmentPlan(((0,), (1,))), now=0.0)
+    desk.take(Restored(saved, desk.layout, FragmentPlan(((0,), (1,)))))
     return desk
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
+import pytest
+
 from swift_diloco.core.formats import tape_lines
+from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.messages import (
     Contract,
     InitWanted,
@@ -11,10 +16,12 @@ from swift_diloco.core.formats.messages import (
     Welcome,
 )
 from swift_diloco.core.layout.fragments import FragmentPlan
+from syncer.brain.rules.initial_cut import FOLLOWS, Progress
 from syncer.events import (
     AdoptInit,
     AdoptLayout,
     DropUpload,
+    InitAdopted,
     OpenUpload,
     RegisterRank,
     Send,
@@ -80,10 +87,44 @@ def test_cold_start_asks_island_0_once_all_expected_are_there() -> None:
     assert desk.brain.waiting_for() == "islands to join (1 of 2 are here)"
     assert desk.join(0)[-4:] == [
         WriteTape(tape_lines.Joined(island=0, generation="k3", step=0, reason="")),
-        OpenUpload("k3.init-1-0", "k3", 0, "f32"),
-        OpenUpload("k3.init-1-1", "k3", 1, "f32"),
+        OpenUpload("k3.init-1-0", "k3", 0, Encoding.F32),
+        OpenUpload("k3.init-1-1", "k3", 1, Encoding.F32),
         Send(control(0), InitWanted(SESSION, "k3", ("k3.init-1-0", "k3.init-1-1"))),
     ]
     assert desk.brain.waiting_for() == "the initial values of island 0"
     assert desk.take(UploadCompleted("k3.init-1-1", 16)) == []
     assert desk.take(UploadCompleted("k3.init-1-0", 16)) == [AdoptInit(("k3.init-1-0", "k3.init-1-1"), "k5")]
+
+
+MOVES = {
+    (Progress.UNASKED, Progress.ARRIVING),
+    (Progress.ARRIVING, Progress.UNASKED),
+    (Progress.ARRIVING, Progress.ADOPTING),
+    (Progress.ADOPTING, Progress.NAMED),
+    (Progress.NAMED, Progress.BEGUN),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(Progress, Progress)))
+def test_the_initial_values_go_from_state_to_state_as_the_table_says(old: Progress, new: Progress) -> None:
+    assert (new in FOLLOWS[old]) == ((old, new) in MOVES)
+    initial = Desk().brain._initial
+    initial._progress = old
+    if (old, new) in MOVES:
+        initial._enter(new)
+        assert initial._progress is new
+    else:
+        with pytest.raises(AssertionError, match=f"the initial values: {new.value} cannot follow {old.value}"):
+            initial._enter(new)
+
+
+def test_a_provider_that_leaves_while_its_values_are_adopted_takes_nothing_back() -> None:
+    desk = Desk(reconnect_grace_s=5.0)
+    desk.join(0)
+    for fragment in range(2):
+        desk.take(UploadCompleted(f"k1.init-1-{fragment}", 16))
+    desk.gone(0)
+    assert not any(isinstance(effect, DropUpload) for effect in desk.at(5.0))
+    (line,) = [effect for effect in desk.take(InitAdopted(initial_names(2))) if isinstance(effect, WriteTape)]
+    assert isinstance(line.line, tape_lines.Init) and line.line.run == "k3"
+    assert desk.brain.status().versions == (0, 0)

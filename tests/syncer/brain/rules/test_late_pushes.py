@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from swift_diloco.core.formats import tape_lines
+from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.messages import Dropped, Outcome, PushAnswer, ValueName, Welcome
 from syncer.events import (
     Commit,
@@ -104,7 +105,7 @@ def test_an_offer_for_a_round_that_is_over_is_carried() -> None:
     while_merging = desk.offer_of(1, 1)
     assert desk.take(Received(control(1), while_merging)) == [
         pushed(1, while_merging),
-        OpenUpload(while_merging.push, "k3", 0, "f32"),
+        OpenUpload(while_merging.push, "k3", 0, Encoding.F32),
     ]
     again = desk.offer_of(1, 1)
     reason = "outer step 1 is over, and a late push of fragment 0 is held already"

@@ -119,8 +119,7 @@ class Uploads:
         return EncodedDelta(streams, encoding, tensors, self._buffers)
 
     def chunk(self, link: RankLink, message: Chunk, payload: Buffer, now: float) -> list[Event]:
-        """A chunk came on a rank's own link. One that nobody waits for is ignored: its upload
-        was cancelled meanwhile."""
+        """A chunk came on a rank's own link. It is ignored if its upload was cancelled meanwhile."""
         upload = self._uploads.get(message.upload)
         rank = upload.ranks.get(link.rank) if upload is not None and upload.generation == link.generation else None
         if upload is None or rank is None or message.index < rank.arrived:

@@ -1,4 +1,9 @@
-"""Which anchors the syncer holds a push of: gathered, carried or merged."""
+"""Which anchors the syncer holds a delta from: gathered, carried or merged.
+
+It is the memory by which one delta per island and anchor is taken, whatever the island forgets. Knows names only.
+
+Invariants: an anchor is gathered (a carried push is), merged or not held; a merged one is never released.
+"""
 
 from __future__ import annotations
 

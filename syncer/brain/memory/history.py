@@ -1,9 +1,9 @@
-"""Names of the published values: the present one of each fragment, what came before, and which anchors are spent.
+"""Names of the published values: the present one of each fragment, and what came before.
 
-Knows names only, never bytes. `Values` is the history that the syncer's state descends from; `HeldAnchors` is the
-memory by which one delta per island and anchor is taken, whatever the island forgets.
+Knows names only, never bytes. It is the history that the syncer's state descends from: where an anchor stands in it
+says whether a delta from there may be merged.
 
-Invariants: versions of a fragment only grow; an anchor is gathered, merged or not held; a merged one is never released.
+Invariant: versions of a fragment only grow.
 """
 
 from __future__ import annotations

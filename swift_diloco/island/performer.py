@@ -2,6 +2,7 @@
 
 Performs effects; decides nothing, asks no session and never waits for the network. Effects that end or interrupt the
 training are the island's.
+
 Invariant: all installs of one boundary are written into the model in one go, before the boundary's other effects.
 """
 

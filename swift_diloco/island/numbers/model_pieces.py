@@ -33,18 +33,18 @@ class ModelPieces(Protocol):
         ...
 
     def bind(self, pieces: PieceMap) -> None:
-        """Learn the fragments. Called once before `read` and `write`, and again when the syncer
-        assigns other fragments."""
+        """Learn the fragments. Called once before `read` and `write`, and again when the syncer assigns other
+        fragments."""
         ...
 
     def read(self, fragment: int, out: torch.Tensor) -> None:
-        """Copy the present FP32 values of the rank's stream of `fragment` into `out`
-        (f32, CPU, `pieces.elements(fragment)`)."""
+        """Copy the present FP32 values of the rank's stream of `fragment` into `out` (f32, CPU,
+        `pieces.elements(fragment)`)."""
         ...
 
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
-        """Install new values (fragment -> f32 CPU stream): FP32 master and low-precision copy together, on
-        owner and replicas.
+        """Install new values (fragment -> f32 CPU stream): FP32 master and low-precision copy together, on owner and
+        replicas.
 
         Collective: every rank of the island calls it at the same boundary for the same fragments, with empty streams
         where it owns nothing.

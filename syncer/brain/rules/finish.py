@@ -97,14 +97,14 @@ class Finish:
     def saved(self, member: Member) -> None:
         """An island's last save is durable."""
         self._state.roster.finish(member, Presence.SAVED)
-        self._owes_no_more(member, "every island has saved the final cut")
+        self._release(member, "every island has saved the final cut")
 
     def left(self, member: Member) -> None:
         """An island left for good: it will not save."""
         if self._state.phase is Phase.FINAL:
-            self._owes_no_more(member, "every island has saved the final cut or left")
+            self._release(member, "every island has saved the final cut or left")
 
-    def _owes_no_more(self, member: Member, reason: str) -> None:
+    def _release(self, member: Member, reason: str) -> None:
         state = self._state
         if member.island in state.unsaved:
             state.unsaved.remove(member.island)

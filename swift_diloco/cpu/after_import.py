@@ -10,13 +10,13 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-Action = Callable[[ModuleType], None]
+Patch = Callable[[ModuleType], None]
 
 
 class _ThenLoader(Loader):
     """The module's own loader, and then the action."""
 
-    def __init__(self, loader: Loader, action: Action) -> None:
+    def __init__(self, loader: Loader, action: Patch) -> None:
         self._loader, self._action = loader, action
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -30,7 +30,7 @@ class _ThenLoader(Loader):
 class AfterImportFinder(MetaPathFinder):
     """Finds one module, by asking the finders that come after this one."""
 
-    def __init__(self, name: str, action: Action) -> None:
+    def __init__(self, name: str, action: Patch) -> None:
         self.name, self.action = name, action
 
     def find_spec(
@@ -46,7 +46,7 @@ class AfterImportFinder(MetaPathFinder):
         return None
 
 
-def after_import(name: str, action: Action) -> None:
+def after_import(name: str, action: Patch) -> None:
     """Call `action(module)` when the module `name` is imported; it must not have been imported yet."""
     assert name not in sys.modules, f"{name} is imported already"
     sys.meta_path.insert(0, AfterImportFinder(name, action))

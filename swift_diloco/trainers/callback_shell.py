@@ -19,7 +19,7 @@ from swift_diloco.island.island import Instruction, Island, JobFacts
 from swift_diloco.island.ranks.rank_group import RankGroup
 from swift_diloco.island.ranks.together import all_or_none
 from swift_diloco.trainers.embedded.life import OwnSyncer
-from swift_diloco.trainers.embedded.process import SyncerProcess
+from swift_diloco.trainers.embedded.process import EmbeddedSyncer
 from swift_diloco.trainers.job import ensure_instance, wants_own_syncer
 
 logger = logging.getLogger("swift_diloco")
@@ -67,7 +67,7 @@ class Shell:
         """The job's facts, and its own syncer if it is to have one; `folder` is its run folder."""
         address: Callable[[], str] = partial(require_syncer, settings)
         if wants_own_syncer(settings) and group.rank == 0:
-            self._own_syncer = OwnSyncer(SyncerProcess(folder, settings))
+            self._own_syncer = OwnSyncer(EmbeddedSyncer(folder, settings))
             address = self._own_syncer.address
         revive = self._own_syncer.revive if self._own_syncer is not None else None
         instance = ensure_instance(folder, settings.island_id) if group.rank == 0 else ""

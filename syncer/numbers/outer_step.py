@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from swift_diloco.core.numbers.codec import is_finite
 from swift_diloco.core.numbers.heloco import correct
 from swift_diloco.core.numbers.merge import (
-    Contribution,
     MergeOutcome,
     MergePlan,
     TensorSlot,
+    WeightedDelta,
     merge_and_step_fragment,
     merge_and_step_tensor,
 )
@@ -56,7 +56,7 @@ def merge_pushes(
     if plan.heloco and state.momentum is not None and pushes:
         return _merge_corrected(plan, pushes, state, out, pool)
     if all(isinstance(push.delta, FlatDelta) for push in pushes):
-        given = [_contribution(push, push.delta.values) for push in pushes if isinstance(push.delta, FlatDelta)]
+        given = [_weighted_delta(push, push.delta.values) for push in pushes if isinstance(push.delta, FlatDelta)]
         return merge_and_step_fragment(plan, given, state, out, pool)
     budget = SCRATCH_BYTES // F32_BYTES // len(pushes)
     scratch = np.empty((len(pushes), 0), np.float32)
@@ -74,7 +74,7 @@ def merge_pushes(
         rows = [_row(push, span, room) for push, room in zip(pushes, scratch, strict=True)]
         jobs = [(push, row) for push, row in zip(pushes, rows, strict=True) if not isinstance(push.delta, FlatDelta)]
         _decode_all(jobs, tensors, span, pool)
-        given = [_contribution(push, row) for push, row in zip(pushes, rows, strict=True)]
+        given = [_weighted_delta(push, row) for push, row in zip(pushes, rows, strict=True)]
         outcomes.append(merge_and_step_fragment(group, given, *parts, pool))
     offenders = sorted({island for outcome in outcomes for island in outcome.offenders})
     return MergeOutcome(all(o.finite for o in outcomes), tuple(offenders), outcomes[0].total_weight)
@@ -94,7 +94,7 @@ def _merge_corrected(
     for push, row in zip(pushes, rows, strict=True):
         push.delta.read((0, len(plan.slots)), (0, size), row)
     correct(rows, state.momentum, plan.slots, pool)
-    given = [_contribution(push, row) for push, row in zip(pushes, rows, strict=True)]
+    given = [_weighted_delta(push, row) for push, row in zip(pushes, rows, strict=True)]
     return merge_and_step_fragment(plan, given, state, out, pool)
 
 
@@ -180,8 +180,8 @@ def _decode_all(
     run_all(decode, jobs, pool)
 
 
-def _contribution(push: Weighted, delta: NDArray[np.float32]) -> Contribution:
-    return Contribution(push.island, push.weight, delta, base_version=push.order)
+def _weighted_delta(push: Weighted, delta: NDArray[np.float32]) -> WeightedDelta:
+    return WeightedDelta(push.island, push.weight, delta, base_version=push.order)
 
 
 def _part(state: OuterState, span: tuple[int, int]) -> OuterState:

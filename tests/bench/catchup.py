@@ -22,7 +22,7 @@ from swift_diloco.core.errors import DilocoError, exit_with
 from swift_diloco.tools.bench.cli import options_of
 from swift_diloco.tools.bench.lines import Detail, Figure, line, median, say, short
 from swift_diloco.tools.bench.processes import MIB, SyncerProcess, scratch_folder
-from swift_diloco.tools.bench.rank import Target, even_layout
+from swift_diloco.tools.bench.rank import Dial, even_layout
 from tests.bench.beating_rank import BeatingRank
 from tests.bench.process_watch import ProcessWatch
 from tests.bench.receivers import JOIN, LEAVE, Receivers, Seen, Task
@@ -53,7 +53,7 @@ SYNCER_FLAGS = (
 
 
 @dataclass(frozen=True)
-class Options:
+class CatchupOptions:
     """The model, the networks and how long each stretch takes."""
 
     mebibytes: int = 2048
@@ -131,7 +131,7 @@ class World:
         into.seen.append(msgspec.json.decode(receivers.answer(), type=Seen))
 
 
-def run(options: Options) -> list[Figure]:
+def run(options: CatchupOptions) -> list[Figure]:
     """Measure."""
     logging.getLogger("swift_diloco").setLevel(logging.WARNING)
     alone, slow, joined = Stretch(), Stretch(), Stretch()
@@ -141,7 +141,7 @@ def run(options: Options) -> list[Figure]:
         )
         address = syncer.address
         layout = even_layout(options.mebibytes * MIB // 4, options.fragments)
-        rank = stack.enter_context(BeatingRank(Target(address, address, HEARTBEAT_S), 0, layout))
+        rank = stack.enter_context(BeatingRank(Dial(address, address, HEARTBEAT_S), 0, layout))
         world = World(rank, stack.enter_context(ProcessWatch(syncer.process.pid)))
         one = stack.enter_context(SlowAddresses(address, options.slow_mb_per_s * 1e6, 1)).addresses
         many = stack.enter_context(SlowAddresses(address, options.joiner_mb_per_s * 1e6, options.joiners)).addresses
@@ -156,7 +156,7 @@ def run(options: Options) -> list[Figure]:
         return figures(options, (alone, slow, joined), world.watch.whole_peak / MIB)
 
 
-def figures(options: Options, stretches: tuple[Stretch, Stretch, Stretch], peak_mib: float) -> list[Figure]:
+def figures(options: CatchupOptions, stretches: tuple[Stretch, Stretch, Stretch], peak_mib: float) -> list[Figure]:
     """What came out, as lines."""
     alone, slow, joined = stretches
     pace, pins_mib = median(alone.rounds_per_s), float(PINNED_MAX * options.fragment_mebibytes)
@@ -192,7 +192,7 @@ def main() -> None:
     """A line of JSON per figure."""
     about = "rounds and memory of the syncer with slow receivers and joiners"
     try:
-        options = options_of(Options, "python -m tests.bench.catchup", about, sys.argv[1:])
+        options = options_of(CatchupOptions, "python -m tests.bench.catchup", about, sys.argv[1:])
         for figure in run(options):
             say(figure)
     except DilocoError as error:

@@ -9,7 +9,7 @@ from tests.bench import catchup
 
 @pytest.mark.net
 def test_catchup_measures_rounds_memory_and_heartbeats_with_receivers_attached() -> None:
-    small = catchup.Options(
+    small = catchup.CatchupOptions(
         mebibytes=8,
         fragment_mebibytes=2,
         slow_mb_per_s=2.0,

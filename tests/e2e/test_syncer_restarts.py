@@ -19,7 +19,7 @@ from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.tools.audit.auditing import audit
 from swift_diloco.tools.audit.report import Fate
-from swift_diloco.trainers.embedded.process import SyncerProcess as OwnProcess
+from swift_diloco.trainers.embedded.process import EmbeddedSyncer
 from tests.e2e.harness import FAST, SyncerProcess, check_tape, in_background
 from tests.fakes.island import FakeIsland, Job
 from tests.fakes.proxy import UP, Proxy
@@ -279,7 +279,7 @@ def test_an_embedded_syncer_that_died_goes_on_without_being_told(tmp_path: Path)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     settings = IslandSettings(syncer_args=" ".join((*FAST, "--bind", address, "--checkpoint-every", "1")))
-    own = OwnProcess(tmp_path, settings)
+    own = EmbeddedSyncer(tmp_path, settings)
 
     def events(kind: type[tape_lines.SomeLine]) -> list[tape_lines.SomeLine]:
         return [line for _, line in read_tape(tmp_path / "tape.jsonl") if isinstance(line, kind)]

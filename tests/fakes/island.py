@@ -29,7 +29,7 @@ from swift_diloco.core.layout.tensors import TensorSpec
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island.island import Island, JobFacts
 from swift_diloco.trainers.embedded.life import OwnSyncer
-from swift_diloco.trainers.embedded.process import SyncerProcess
+from swift_diloco.trainers.embedded.process import EmbeddedSyncer
 from tests.fakes import checkpoint
 from tests.fakes.group import ThreadGroup
 from tests.fakes.quadratic import SPECS, QuadraticModel, scaled, whole_tensors
@@ -115,7 +115,7 @@ class FakeIsland:
         )
         self.steps_done = self.began_at = checkpoint.newest(Path(job.out)) if job.out else 0
         resumed_from = checkpoint.folder_of(Path(job.out), self.began_at) if self.began_at else None
-        self.syncer = SyncerProcess(Path(job.run_dir), settings) if job.run_dir else None
+        self.syncer = EmbeddedSyncer(Path(job.run_dir), settings) if job.run_dir else None
         own = OwnSyncer(self.syncer) if self.syncer is not None else None
         facts = JobFacts(
             self.began_at,

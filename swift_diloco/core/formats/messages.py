@@ -313,14 +313,14 @@ class Superseded(InGeneration, frozen=True):
 
 
 class Paused(InGeneration, frozen=True):
-    """No outer step can be taken: islands park at their next boundary until `Resumed`."""
+    """No outer step can be taken: islands park at their next boundary until `PauseOver`."""
 
     reason: str
     missing: int
 
 
-class Resumed(InGeneration, frozen=True):
-    """The pause is over."""
+class PauseOver(InGeneration, frozen=True, tag="Resumed"):
+    """Outer steps can be taken again. A run that goes on from a checkpoint is another thing; the tape tells of it."""
 
 
 class HeartbeatReply(InGeneration, frozen=True):
@@ -382,7 +382,7 @@ SyncerMessage = (
     | Piece
     | Superseded
     | Paused
-    | Resumed
+    | PauseOver
     | HeartbeatReply
     | Unknown
     | Command

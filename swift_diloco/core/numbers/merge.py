@@ -75,7 +75,7 @@ def slots_of(tensors: Iterable[tuple[int, MergeRule]]) -> tuple[TensorSlot, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Contribution:
+class WeightedDelta:
     """One push: `delta` = local minus anchor of the whole fragment, float32, flat, in layout order.
 
     A carried and a fresh push of one island are two contributions; `base_version` puts the older one first. With
@@ -123,7 +123,7 @@ def rda_threshold(encoding: Encoding) -> float:
 
 def merge_tensor(
     rule: MergeRule,
-    contributions: Sequence[Contribution],
+    contributions: Sequence[WeightedDelta],
     out: NDArray[np.float32],
     encoding: Encoding = Encoding.F32,
     pool: ThreadPoolExecutor | None = None,
@@ -147,7 +147,7 @@ def merge_tensor(
 
 def merge_and_step_fragment(
     plan: MergePlan,
-    contributions: Sequence[Contribution],
+    contributions: Sequence[WeightedDelta],
     state: OuterState,
     out: OuterState,
     pool: ThreadPoolExecutor | None = None,
@@ -251,14 +251,14 @@ class _Step:
 class _Table:
     """The contributions that weigh, in the fixed order, with the addresses of their deltas (which it keeps alive)."""
 
-    contributions: tuple[Contribution, ...]
+    contributions: tuple[WeightedDelta, ...]
     addresses: NDArray[np.int64]
     shares: NDArray[np.float64]
     """w/W of each."""
     total_weight: float
 
     @classmethod
-    def of(cls, contributions: Sequence[Contribution], size: int) -> _Table:
+    def of(cls, contributions: Sequence[WeightedDelta], size: int) -> _Table:
         for c in contributions:
             if not (math.isfinite(c.weight) and c.weight >= 0):
                 raise ValueError(f"island {c.island_id}: expected a finite weight of 0 or more; found {c.weight}")

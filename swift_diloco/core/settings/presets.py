@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from swift_diloco.core.errors import UserError
-from swift_diloco.core.settings.schema import Value, nearest
+from swift_diloco.core.settings.schema import SettingValue, nearest
 
 SECTIONS = ("island", "syncer")
 PRESET_BYTES_MAX = 1 << 20
@@ -23,8 +23,8 @@ class Preset(msgspec.Struct, frozen=True):
     """What a preset file says, per process."""
 
     source: str = "no preset"
-    island: Mapping[str, Value] = {}
-    syncer: Mapping[str, Value] = {}
+    island: Mapping[str, SettingValue] = {}
+    syncer: Mapping[str, SettingValue] = {}
 
 
 NO_PRESET = Preset()

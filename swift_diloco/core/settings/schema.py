@@ -18,7 +18,7 @@ from swift_diloco.core.errors import UserError
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 
-Value = int | float | bool | str
+SettingValue = int | float | bool | str
 Schema = TypeVar("Schema", bound=msgspec.Struct)
 
 
@@ -39,7 +39,7 @@ class Field(msgspec.Struct, frozen=True):
     name: str
     kind: type
     choices: tuple[str, ...]
-    default: Value
+    default: SettingValue
     info: Setting
 
     @property
@@ -97,7 +97,7 @@ class Source(msgspec.Struct, frozen=True):
 def read_settings(schema: type[Schema], fields: Mapping[str, Field], sources: Sequence[Source]) -> Schema:
     """The settings of all sources, later ones winning. Every value is checked, also one that a later source replaces.
     Raises `UserError`."""
-    values: dict[str, Value] = {}
+    values: dict[str, SettingValue] = {}
     for source in sources:
         refuse_unknown(source.values, fields, where=source.where, spell=source.spell)
         place = f" of {source.where}" if source.is_file else ""
@@ -116,7 +116,7 @@ def refuse_unknown(
             raise UserError(f"unknown setting {spell(name)} in {where}; the nearest valid name is {near}")
 
 
-def read_value(field: Field, raw: object, *, spelling: str) -> Value:
+def read_value(field: Field, raw: object, *, spelling: str) -> SettingValue:
     """Turn what a user wrote, text or a YAML scalar, into the setting's type; raise `UserError` naming `spelling`."""
     value = _read(field, raw)
     if value is None or not (isinstance(value, str) or field.info.minimum <= value <= field.info.maximum):
@@ -124,7 +124,7 @@ def read_value(field: Field, raw: object, *, spelling: str) -> Value:
     return value
 
 
-def _read(field: Field, raw: object) -> Value | None:
+def _read(field: Field, raw: object) -> SettingValue | None:
     """The value, or None when it cannot be read as the field's type."""
     if field.choices:
         return _read_choice(field.choices, raw)

@@ -31,12 +31,12 @@ from swift_diloco.core.formats.messages import (
     LayoutWanted,
     Leave,
     Paused,
+    PauseOver,
     Published,
     Pull,
     PullClosed,
     PushAnswer,
     Refused,
-    Resumed,
     Saved,
     Stopping,
     SyncerMessage,
@@ -314,7 +314,7 @@ class Session:
         self.paused = message
         return [Log("warning", f"paused by the syncer: {message.reason}")] if news else []
 
-    def _was_resumed(self, message: Resumed, now: float) -> list[Effect]:
+    def _was_resumed(self, message: PauseOver, now: float) -> list[Effect]:
         was, self.paused = self.paused, None
         return [Log("info", "the pause is over")] if was else []
 
@@ -389,7 +389,7 @@ class Session:
         PushAnswer: lambda self, message, now: self.pushes.answered(message),
         Dropped: lambda self, message, now: self.pushes.dropped(message),
         Paused: _was_paused,
-        Resumed: _was_resumed,
+        PauseOver: _was_resumed,
         HeartbeatReply: _heartbeat_answered,
         Command: lambda self, message, now: self._orders.give(message),
         BudgetReached: _budget_reached,

@@ -22,12 +22,12 @@ from swift_diloco.core.formats.messages import (
     Joined,
     LayoutWanted,
     Paused,
+    PauseOver,
     Published,
     Pull,
     PullClosed,
     PushAnswer,
     Refused,
-    Resumed,
     Stopping,
     SyncerMessage,
     Unknown,
@@ -46,7 +46,7 @@ from swift_diloco.island.events import (
     StepEnded,
 )
 
-State = TypeVar("State", bound=Enum)
+SomeStage = TypeVar("SomeStage", bound=Enum)
 
 
 class Membership(Enum):
@@ -111,7 +111,7 @@ HEARD: Mapping[type[SyncerMessage], frozenset[Membership]] = {
     Dropped: _WELCOMED,
     Published: _WELCOMED,
     Paused: _WELCOMED,
-    Resumed: _WELCOMED,
+    PauseOver: _WELCOMED,
     HeartbeatReply: _WELCOMED,
     Command: _WELCOMED,
     BudgetReached: _WELCOMED,
@@ -142,7 +142,7 @@ NOT_HEARD_FINISHED = frozenset({Pull, Published})
 """A finished island has nothing to answer and installs nothing."""
 
 
-def follow(table: Mapping[State, frozenset[State]], old: State, new: State, event: str) -> State:
+def follow(table: Mapping[SomeStage, frozenset[SomeStage]], old: SomeStage, new: SomeStage, event: str) -> SomeStage:
     """The new state. Raises AssertionError where the table does not have it."""
     if new not in table[old]:
         allowed = ", ".join(sorted(map(str, table[old]))) or "nothing"

@@ -75,7 +75,7 @@ CASES = (
 )
 
 
-class Row(msgspec.Struct, frozen=True):
+class PaperRow(msgspec.Struct, frozen=True):
     """One case, simulated."""
 
     chips: int
@@ -110,9 +110,9 @@ def fleet_of(case: Case, seed: int = 0) -> Fleet:
     )
 
 
-def row_of(case: Case, found: Forecast) -> Row:
+def row_of(case: Case, found: Forecast) -> PaperRow:
     """What is told of a case."""
-    return Row(
+    return PaperRow(
         case.chips,
         case.islands,
         case.mode,
@@ -123,6 +123,6 @@ def row_of(case: Case, found: Forecast) -> Row:
     )
 
 
-def paper_rows(seed: int = 0) -> list[Row]:
+def paper_rows(seed: int = 0) -> list[PaperRow]:
     """All cases, simulated."""
     return [row_of(case, forecast(fleet_of(case, seed))) for case in CASES]

@@ -8,7 +8,7 @@ import msgspec
 
 from swift_diloco.simulate.fleets.fleet import Fleet
 from swift_diloco.simulate.fleets.forecast import Forecast
-from swift_diloco.simulate.fleets.paper import Row
+from swift_diloco.simulate.fleets.paper import PaperRow
 
 Planned = tuple[Fleet, Forecast]
 
@@ -82,18 +82,18 @@ def json_of(planned: Sequence[Planned]) -> str:
 PAPER_HEAD = ("chips", "islands", "mode", "goodput", "paper", "difference")
 
 
-def paper_cells(row: Row) -> tuple[str, ...]:
+def paper_cells(row: PaperRow) -> tuple[str, ...]:
     """One row of the comparison."""
     difference = f"{100 * (row.goodput - row.paper_goodput):+.1f}"
     told = f"{100 * row.paper_goodput:.0f} %"
     return (f"{row.chips:,}", str(row.islands), row.mode, percent(row.goodput), told, difference)
 
 
-def paper_text(rows: Sequence[Row]) -> str:
+def paper_text(rows: Sequence[PaperRow]) -> str:
     """The comparison for a terminal."""
     return aligned(PAPER_HEAD, [paper_cells(row) for row in rows])
 
 
-def paper_json(rows: Sequence[Row]) -> str:
+def paper_json(rows: Sequence[PaperRow]) -> str:
     """The comparison as one JSON object."""
     return msgspec.json.encode({"rows": rows}).decode()

@@ -25,7 +25,7 @@ FAULTS_MAX = 8
 """Most faults of one seed: more and most worlds are only ever repaired, never trained in."""
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     """What can go wrong."""
 
     KILL = "kill"
@@ -61,15 +61,15 @@ class Kind(Enum):
     """The syncer is told to stop (SIGTERM); `seconds` after it has ended it is started again."""
 
 
-SYNCER_KINDS = (Kind.CRASH, Kind.STOP, Kind.DISK_FULL, Kind.DISK_SLOW)
-ISLAND_KINDS = tuple(kind for kind in Kind if kind not in SYNCER_KINDS)
+SYNCER_KINDS = (FaultKind.CRASH, FaultKind.STOP, FaultKind.DISK_FULL, FaultKind.DISK_SLOW)
+ISLAND_KINDS = tuple(kind for kind in FaultKind if kind not in SYNCER_KINDS)
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """One fault. `island` and `rank` are whom it hits; it does nothing when they are not there at that moment."""
 
     at_s: float
-    kind: Kind
+    kind: FaultKind
     island: int = 0
     rank: int = 0
     seconds: float = 0.0
@@ -212,7 +212,7 @@ def _faults_of(random: Random, islands: tuple[IslandPlan, ...], span_s: float, *
             island=0 if kind in SYNCER_KINDS else island,
             rank=0 if kind in SYNCER_KINDS else random.randrange(islands[island].ranks),
             seconds=round(random.choice([0.1, 3.0, 30.0]) * random.uniform(0.5, 1.5), 3),
-            effects=random.randint(0, 4) if kind is Kind.CRASH else 0,
+            effects=random.randint(0, 4) if kind is FaultKind.CRASH else 0,
         )
         found.append(fault)
     return tuple(sorted(found, key=lambda fault: fault.at_s))

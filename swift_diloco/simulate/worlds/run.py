@@ -13,7 +13,7 @@ from swift_diloco.island.brain.stages import Membership
 from swift_diloco.simulate.worlds.checkers import Rules, Violation, check
 from swift_diloco.simulate.worlds.island_host import Life
 from swift_diloco.simulate.worlds.island_parts import FRESH, IslandFacts, TrainerCheckpoint
-from swift_diloco.simulate.worlds.plans import SYNCER_KINDS, Fault, IslandPlan, Kind, Plan, plan_json
+from swift_diloco.simulate.worlds.plans import SYNCER_KINDS, Fault, FaultKind, IslandPlan, Plan, plan_json
 from swift_diloco.simulate.worlds.syncer_host import SyncerHost
 from swift_diloco.simulate.worlds.syncer_parts import MakeBrain
 from swift_diloco.simulate.worlds.truth import History
@@ -72,11 +72,11 @@ class Run:
         if life is None or not life.alive or self.syncer.exit is not None:
             return
         match fault.kind:
-            case Kind.DAMAGE:
+            case FaultKind.DAMAGE:
                 life.armed.damage += 1
-            case Kind.POISON:
+            case FaultKind.POISON:
                 life.armed.poison += 1
-            case Kind.INSTALL:
+            case FaultKind.INSTALL:
                 life.armed.install += 1
                 self._watch(life, fault.seconds)
             case _:
@@ -87,12 +87,12 @@ class Run:
         if self.syncer.down or self.syncer.exit is not None:
             return
         match fault.kind:
-            case Kind.CRASH:
+            case FaultKind.CRASH:
                 self.syncer.crash(fault.effects, fault.seconds)
-            case Kind.STOP:
+            case FaultKind.STOP:
                 self.world.note(fault.kind.value)
                 self.syncer.stop(fault.seconds)
-            case Kind.DISK_FULL:
+            case FaultKind.DISK_FULL:
                 self.syncer.disk.full += 1
             case _:
                 self.world.note(fault.kind.value)
@@ -101,20 +101,20 @@ class Run:
     def _break(self, life: Life, fault: Fault) -> None:
         """A fault that happens at once."""
         match fault.kind:
-            case Kind.KILL | Kind.VANISH:
-                life.kill(silently=fault.kind is Kind.VANISH)
+            case FaultKind.KILL | FaultKind.VANISH:
+                life.kill(silently=fault.kind is FaultKind.VANISH)
                 self._restart(life, fault.seconds)
-            case Kind.CUT:
+            case FaultKind.CUT:
                 life.cut(fault.seconds)
-            case Kind.REPLAY:
+            case FaultKind.REPLAY:
                 life.replay(fault.seconds)
-            case Kind.CUT_RANK:
+            case FaultKind.CUT_RANK:
                 life.cut_rank(fault.rank, fault.seconds)
-            case Kind.PARTITION:
+            case FaultKind.PARTITION:
                 self.world.part(fault.island, fault.seconds)
-            case Kind.CLOG:
+            case FaultKind.CLOG:
                 self.world.clog(fault.island, fault.rank, fault.seconds)
-            case Kind.STALL:
+            case FaultKind.STALL:
                 life.armed.stalled_until = self.world.now + fault.seconds
             case _:
                 raise AssertionError(f"{fault.kind} has its own way")

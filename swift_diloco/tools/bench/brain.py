@@ -18,7 +18,7 @@ TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
-class Options:
+class BrainOptions:
     """The size of the run."""
 
     islands: int = 1000
@@ -34,7 +34,7 @@ class BrainMeasured(msgspec.Struct, frozen=True):
     slowest_event_ms: float
 
 
-def run(options: Options) -> list[Figure]:
+def run(options: BrainOptions) -> list[Figure]:
     """Measure in a process of its own."""
     words = [str(each) for each in (options.islands, options.fragments, options.rounds)]
     command = [sys.executable, "-m", "syncer.bench", *words]

@@ -1,7 +1,8 @@
 """`swift-diloco bench NAME …`: one bench or all of them, a line of JSON per figure.
 
-A figure that misses its target is no error: machines differ. Invariant: a bench imports what it needs only when it is
-asked for, so that `merge` and `brain` run on a syncer's host without torch.
+A figure that misses its target is no error: machines differ. A bench's flags are the fields of what its `run` takes.
+Invariant: a bench imports what it needs only when it is asked for, so that `merge` and `brain` run on a syncer's host
+without torch.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from swift_diloco.core.command_line import Parser
 from swift_diloco.core.errors import UserError
@@ -56,7 +57,7 @@ def measure(name: str, words: Sequence[str]) -> list[Figure]:
             raise
         raise UserError(f"bench {name} runs an island, which needs torch; install swift-diloco[cpu]") from None
     run: Callable[[Any], list[Figure]] = module.run
-    return run(options_of(module.Options, f"{PROGRAM} {name}", BENCHES[name], words))
+    return run(options_of(get_type_hints(run)["options"], f"{PROGRAM} {name}", BENCHES[name], words))
 
 
 def options_of(kind: type[Any], program: str, about: str, words: Sequence[str]) -> Any:

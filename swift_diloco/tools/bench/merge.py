@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from swift_diloco.core.numbers import kernels
-from swift_diloco.core.numbers.merge import Contribution, MergePlan, MergeRule, TensorSlot, merge_and_step_fragment
+from swift_diloco.core.numbers.merge import MergePlan, MergeRule, TensorSlot, WeightedDelta, merge_and_step_fragment
 from swift_diloco.core.numbers.outer_optimizer import OuterSettings, OuterState
 from swift_diloco.tools.bench.ceilings import copies, seconds
 from swift_diloco.tools.bench.lines import Figure, line, median, short
@@ -28,7 +28,7 @@ TENSORS = 8
 
 
 @dataclass(frozen=True)
-class Options:
+class MergeOptions:
     """What is measured."""
 
     elements: int = 64 * 1024 * 1024
@@ -36,13 +36,13 @@ class Options:
     threads: int = 2
 
 
-def run(options: Options) -> list[Figure]:
+def run(options: MergeOptions) -> list[Figure]:
     """Measure."""
     kernels.warm_up()
     n = options.elements // TENSORS * TENSORS
     rng = np.random.default_rng(0)
     deltas = [rng.standard_normal(n, dtype=np.float32) for _ in range(ISLANDS)]
-    pushes = [Contribution(i, 1.0 + i, delta) for i, delta in enumerate(deltas)]
+    pushes = [WeightedDelta(i, 1.0 + i, delta) for i, delta in enumerate(deltas)]
     state, out = (OuterState(np.zeros(n, np.float32), np.ones(n, np.float32)) for _ in range(2))
     slots = tuple(TensorSlot(i * n // TENSORS, n // TENSORS, MergeRule.RDA) for i in range(TENSORS))
     plan = MergePlan(slots, OuterSettings(lr=0.7, momentum=0.9, nesterov=True))

@@ -115,7 +115,7 @@ class Notes:
 class TimedControl(ControlLink):
     """Notes answers to pushes."""
 
-    def __init__(self, dial: Target, notes: Notes) -> None:
+    def __init__(self, dial: Dial, notes: Notes) -> None:
         super().__init__(dial.control, heartbeat_s=dial.heartbeat_s, stall_s=0.0)
         self._notes = notes
 
@@ -161,7 +161,7 @@ class _Performer(Performer):
 
 
 @dataclass(frozen=True)
-class Target:
+class Dial:
     """Where an island connects to, and how often it beats."""
 
     control: str
@@ -172,7 +172,7 @@ class Target:
 class Rank:
     """One such island."""
 
-    def __init__(self, dial: Target, island: int, layout: Layout) -> None:
+    def __init__(self, dial: Dial, island: int, layout: Layout) -> None:
         self.notes = Notes()
         self.island = island
         model, buffers = NoModel(layout), HostBuffers()
@@ -195,7 +195,7 @@ class Rank:
         self.bulk.close()
         self.control.close()
 
-    def control_to(self, dial: Target) -> TimedControl:
+    def control_to(self, dial: Dial) -> TimedControl:
         """The control link of this kind of island."""
         return TimedControl(dial, self.notes)
 

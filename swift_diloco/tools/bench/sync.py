@@ -47,7 +47,7 @@ RANK_THREADS = "1"
 
 
 @dataclass(frozen=True)
-class Options:
+class SyncOptions:
     """The model and how often it is synced."""
 
     parameters: int = AIM_ELEMENTS
@@ -123,7 +123,7 @@ class FlatModel:
         return time.perf_counter() - begin
 
 
-def run(options: Options) -> list[Figure]:
+def run(options: SyncOptions) -> list[Figure]:
     """Measure."""
     syncs = options.warm_syncs + options.syncs
     flags = ("--fragments", str(options.fragments), "--sync-every-steps", str(options.fragments))

@@ -75,10 +75,10 @@ def main(argv: list[str]) -> int:
     try:
         options = parse(argv)
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by huggingface_hub when it is imported, which comes next
-        from swift_diloco.tools.quickstart.run import Options, run_quickstart
+        from swift_diloco.tools.quickstart.run import QuickstartOptions, run_quickstart
 
         signal.signal(signal.SIGTERM, _interrupt)
-        chosen = Options(options.out, options.steps, options.islands, options.trainer, options.chaos)
+        chosen = QuickstartOptions(options.out, options.steps, options.islands, options.trainer, options.chaos)
         report = run_quickstart(chosen, say=_say)
     except DilocoError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr, flush=True)

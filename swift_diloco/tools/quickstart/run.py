@@ -37,13 +37,13 @@ SYNCER_EXIT_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True)
-class Options:
+class QuickstartOptions:
     """What the user chose."""
 
     out: Path
     steps: int
     islands: int
-    trainer: commands.Trainer = "megatron"
+    trainer: commands.TrainerName = "megatron"
     chaos: bool = False
 
 
@@ -52,7 +52,7 @@ class _Run:
     """What the phases share."""
 
     folder: QuickstartFolder
-    recipe: commands.Recipe
+    recipe: commands.TrainingRecipe
     display: Display
     begin_s: float = field(default_factory=time.monotonic)
     started: dict[str, list[str]] = field(default_factory=dict)
@@ -182,12 +182,12 @@ def _prepare(folder: QuickstartFolder, islands: int) -> tuple[corpus.Corpus, int
     return data, model.write_model(folder.model, texts, model.ModelSize())
 
 
-def run_quickstart(options: Options, say: Callable[[str], None]) -> report.Report:
+def run_quickstart(options: QuickstartOptions, say: Callable[[str], None]) -> report.Report:
     """Do all of it; raises when something cannot be done, returns the judged report otherwise."""
     commands.trainer_program(options.trainer)  # a missing ms-swift is told before anything is written
     folder, lock = claim(options.out)
     with lock, Display() as display:
-        recipe = commands.Recipe(options.steps, options.islands, options.trainer, chaos=options.chaos)
+        recipe = commands.TrainingRecipe(options.steps, options.islands, options.trainer, chaos=options.chaos)
         run = _Run(folder, recipe, display)
         data, parameters = _prepare(folder, options.islands)
         say(f"data: {data.size} questions about the Python standard library, {len(data.held_out)} of them held out")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from swift_diloco.core.errors import DilocoError
-from swift_diloco.trainers.embedded.process import SyncerProcess
+from swift_diloco.trainers.embedded.process import EmbeddedSyncer
 
 log = logging.getLogger("swift_diloco")
 
@@ -26,7 +26,7 @@ INTERRUPT_STOP_S = 5.0
 class OwnSyncer:
     """Used on rank 0 of island 0. The constructor starts nothing."""
 
-    def __init__(self, syncer: SyncerProcess) -> None:
+    def __init__(self, syncer: EmbeddedSyncer) -> None:
         self._syncer = syncer
         self._started_here = False
         self._reviving = threading.Lock()

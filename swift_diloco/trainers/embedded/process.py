@@ -68,7 +68,7 @@ FOREIGN_PREFIXES = ("TORCHELASTIC_", "TORCH_NCCL_", "NCCL_", "PET_", "YETO_DILOC
 """Variables of the trainer and of the island's own settings, by prefix."""
 
 
-class SyncerProcess:
+class EmbeddedSyncer:
     """The syncer of one run folder, whoever started it. The constructor starts nothing."""
 
     def __init__(self, run_dir: Path, settings: IslandSettings) -> None:

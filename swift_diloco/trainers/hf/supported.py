@@ -22,7 +22,7 @@ REFUSED_CALLBACKS = ("lisa", "adalora", "deepspeed_elastic")
 REFUSED_OPTIMIZERS = ("schedule_free", "lomo", "adalomo")
 """Optimizers that keep other values in the model than those trained, or update it outside the optimizer's step."""
 
-Check = tuple[str, object, bool, str]
+Demand = tuple[str, object, bool, str]
 """What is checked, what was found, whether that is refused, and what is expected."""
 
 
@@ -36,13 +36,13 @@ def check_model(trainer: Any) -> None:
     _refuse(_model(trainer))
 
 
-def _refuse(checks: list[Check]) -> None:
+def _refuse(checks: list[Demand]) -> None:
     for feature, found, refused, expected in checks:
         if refused:
             raise UserError(f"{feature} is not supported on islands yet: found {found}, expected {expected}")
 
 
-def _kind(trainer: Any, args: Any) -> list[Check]:
+def _kind(trainer: Any, args: Any) -> list[Demand]:
     kind = type(trainer).__name__
     callbacks = [name for name in args.callbacks if name in REFUSED_CALLBACKS]
     optimizer = str(getattr(args.optim, "value", args.optim))
@@ -61,7 +61,7 @@ def _kind(trainer: Any, args: Any) -> list[Check]:
     ]
 
 
-def _parallelism(args: Any) -> list[Check]:
+def _parallelism(args: Any) -> list[Demand]:
     ranks = "ranks started with NPROC_PER_NODE or torchrun that each hold the whole model (plain DDP)"
     return [
         (
@@ -86,7 +86,7 @@ def _parallelism(args: Any) -> list[Check]:
     ]
 
 
-def _saving(args: Any) -> list[Check]:
+def _saving(args: Any) -> list[Demand]:
     save = str(getattr(args.save_strategy, "value", args.save_strategy))
     loses_last = bool(args.load_best_model_at_end) and args.save_total_limit == 1
     return [
@@ -106,7 +106,7 @@ def _saving(args: Any) -> list[Check]:
     ]
 
 
-def _model(trainer: Any) -> list[Check]:
+def _model(trainer: Any) -> list[Demand]:
     model = trainer.model
     devices = sorted({str(device) for device in (getattr(model, "hf_device_map", None) or {}).values()})
     parallel = getattr(trainer.template, "sequence_parallel_size", 1)

@@ -6,7 +6,7 @@ the time until then is no step time.
 
 from __future__ import annotations
 
-from swift_diloco.core.formats.messages import Paused, Resumed
+from swift_diloco.core.formats.messages import Paused, PauseOver
 from syncer.brain.memory.phase import Phase
 from syncer.brain.memory.roster import Member
 from syncer.brain.memory.state import State
@@ -31,7 +31,7 @@ class Pause:
         began, self._told = self._told == 0, wanted
         for member in state.roster.ordered():
             if not wanted:
-                state.send(member, Resumed(state.session, member.generation))
+                state.send(member, PauseOver(state.session, member.generation))
                 continue
             if began:
                 member.clock.interrupt()

@@ -57,7 +57,7 @@ FROM_SYNCER: list[m.SyncerMessage] = [
     m.Piece("s", "g", VALUE, 7, 2**64 - 1, True),
     m.Superseded("s", "g", VALUE, m.ValueName(1, 3, "d2")),
     m.Paused("s", "g", "why", 1),
-    m.Resumed("s", "g"),
+    m.PauseOver("s", "g"),
     m.HeartbeatReply("s", "g", 2, "island 1", 1, "why"),
     m.Unknown("s", "g", "why"),
     m.Command("s", "g", operator_messages.Order.SAVE_AND_STOP, "why"),
@@ -72,8 +72,9 @@ def payload_of(message: object) -> bytes | None:
     return b"payload" if isinstance(message, m.Chunk | m.Piece) else None
 
 
-def kind(message: object) -> str:
-    return type(message).__name__
+def kind(message: m.IslandMessage | m.SyncerMessage) -> str:
+    """Its name on the wire."""
+    return str(message.__struct_config__.tag)
 
 
 def test_every_message_is_in_the_lists() -> None:

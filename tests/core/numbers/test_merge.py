@@ -17,11 +17,11 @@ from swift_diloco.core.numbers import kernels
 from swift_diloco.core.numbers import outer_optimizer as outer_module
 from swift_diloco.core.numbers.digest import fragment_digest
 from swift_diloco.core.numbers.merge import (
-    Contribution,
     MergeOutcome,
     MergePlan,
     MergeRule,
     TensorSlot,
+    WeightedDelta,
     merge_and_step_fragment,
     merge_tensor,
     rda_threshold,
@@ -41,19 +41,19 @@ def vector(*numbers: float) -> F32:
     return np.array(numbers, np.float32)
 
 
-def random_pushes(islands: int, n: int, seed: int = 0) -> list[Contribution]:
+def random_pushes(islands: int, n: int, seed: int = 0) -> list[WeightedDelta]:
     """Deltas that share a direction but differ, of unlike lengths and weights."""
     rng = np.random.default_rng(seed)
     common = rng.standard_normal(n)
     return [
-        Contribution(
+        WeightedDelta(
             i, float(rng.uniform(0.5, 20)), (10.0 ** (i % 4 - 2) * (common + rng.standard_normal(n))).astype("f4")
         )
         for i in range(islands)
     ]
 
 
-def reference(rule: MergeRule, pushes: Sequence[Contribution], threshold: float = 1e-6) -> F64:
+def reference(rule: MergeRule, pushes: Sequence[WeightedDelta], threshold: float = 1e-6) -> F64:
     """The outer gradient as the rules define it, in float64 without a trick."""
     gradients = [-p.delta.astype(np.float64) for p in pushes]
     shares = [p.weight / sum(q.weight for q in pushes) for p in pushes]
@@ -68,15 +68,15 @@ def reference(rule: MergeRule, pushes: Sequence[Contribution], threshold: float 
     return np.asarray(avg if length < threshold else radius * u / length)
 
 
-def merged(rule: MergeRule, pushes: Sequence[Contribution], encoding: Encoding = Encoding.F32) -> F32:
+def merged(rule: MergeRule, pushes: Sequence[WeightedDelta], encoding: Encoding = Encoding.F32) -> F32:
     out = np.full(max(p.delta.size for p in pushes), np.nan, np.float32)
     outcome = merge_tensor(rule, pushes, out, encoding)
     assert not outcome.void
     return out
 
 
-def pushes_of(*deltas: F32, weights: Sequence[float] | None = None) -> list[Contribution]:
-    return [Contribution(i, 1.0 if weights is None else weights[i], d) for i, d in enumerate(deltas)]
+def pushes_of(*deltas: F32, weights: Sequence[float] | None = None) -> list[WeightedDelta]:
+    return [WeightedDelta(i, 1.0 if weights is None else weights[i], d) for i, d in enumerate(deltas)]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_order_of_arrival_does_not_change_a_byte(rule: MergeRule) -> None:
 def test_carried_push_of_an_island_is_added_before_its_fresh_one_whatever_came_first(rule: MergeRule) -> None:
     deltas = touchy_deltas()
     keys = [(0, 3), (0, 5), (0, 6), (1, 3)]
-    pushes = [Contribution(i, 1.0, d, version) for (i, version), d in zip(keys, deltas, strict=True)]
+    pushes = [WeightedDelta(i, 1.0, d, version) for (i, version), d in zip(keys, deltas, strict=True)]
     results = {merged(rule, order).tobytes() for order in itertools.permutations(pushes)}
     assert results == {merged(rule, pushes_of(*deltas)).tobytes()}
 
@@ -164,14 +164,14 @@ def test_carried_push_of_an_island_is_added_before_its_fresh_one_whatever_came_f
 @BOTH
 def test_one_island_comes_through_with_its_bits(rule: MergeRule) -> None:
     delta = np.concatenate([random_pushes(1, 3000)[0].delta, vector(0.0, -0.0, 1e-45, -3e38)])
-    assert merged(rule, [Contribution(7, 0.3, delta)]).tobytes() == (-delta).tobytes()
+    assert merged(rule, [WeightedDelta(7, 0.3, delta)]).tobytes() == (-delta).tobytes()
 
 
 @BOTH
 @pytest.mark.parametrize("islands", [2, 3, 5])
 def test_equal_islands_give_what_one_gives(rule: MergeRule, islands: int) -> None:
     delta = random_pushes(1, 3000)[0].delta
-    pushes = [Contribution(i, 0.1 + 0.3 * i, delta.copy()) for i in range(islands)]
+    pushes = [WeightedDelta(i, 0.1 + 0.3 * i, delta.copy()) for i in range(islands)]
     assert np.array_equal(merged(rule, pushes), -delta)
 
 
@@ -179,14 +179,14 @@ def test_equal_islands_give_what_one_gives(rule: MergeRule, islands: int) -> Non
 @pytest.mark.parametrize("scale", [2.0**-40, 0.5, -4.0, 2.0**30])
 def test_scaling_all_deltas_scales_the_result(rule: MergeRule, scale: float) -> None:
     pushes = random_pushes(3, 2000)
-    scaled = [Contribution(p.island_id, p.weight, p.delta * np.float32(scale)) for p in pushes]
+    scaled = [WeightedDelta(p.island_id, p.weight, p.delta * np.float32(scale)) for p in pushes]
     assert np.allclose(merged(rule, scaled), merged(rule, pushes) * np.float32(scale), rtol=1e-6, atol=0)
 
 
 @BOTH
 def test_scaling_all_weights_changes_nothing(rule: MergeRule) -> None:
     pushes = random_pushes(3, 2000)
-    heavier = [Contribution(p.island_id, p.weight * 1024, p.delta) for p in pushes]
+    heavier = [WeightedDelta(p.island_id, p.weight * 1024, p.delta) for p in pushes]
     assert np.array_equal(merged(rule, heavier), merged(rule, pushes))
 
 
@@ -197,7 +197,7 @@ def test_rda_has_the_mean_length_of_its_islands() -> None:
     assert np.linalg.norm(merged(RDA, pushes).astype(np.float64)) == pytest.approx(radius, rel=1e-7)
 
 
-def cancelling(length: float) -> list[Contribution]:
+def cancelling(length: float) -> list[WeightedDelta]:
     """Two unit vectors, equally weighted, whose mean direction has about the given length."""
     return pushes_of(vector(1, 0), vector(-1, 2 * length))
 
@@ -220,13 +220,13 @@ def test_zero_deltas_of_all_islands_give_zero(rule: MergeRule) -> None:
 @BOTH
 def test_weight_zero_is_not_read_and_may_be_empty(rule: MergeRule) -> None:
     pushes = random_pushes(3, 100)
-    silent = [Contribution(8, 0.0, np.empty(0, np.float32)), Contribution(9, 0.0, np.full(100, np.nan, np.float32))]
+    silent = [WeightedDelta(8, 0.0, np.empty(0, np.float32)), WeightedDelta(9, 0.0, np.full(100, np.nan, np.float32))]
     assert np.array_equal(merged(rule, [*silent, *pushes]), merged(rule, pushes))
 
 
 @BOTH
 def test_nobody_trained_is_void(rule: MergeRule) -> None:
-    outcome = merge_tensor(rule, [Contribution(0, 0.0, vector(1.0))], vector(5.0))
+    outcome = merge_tensor(rule, [WeightedDelta(0, 0.0, vector(1.0))], vector(5.0))
     assert outcome == MergeOutcome(finite=False, offenders=(), total_weight=0.0)
     assert outcome.void
 
@@ -279,7 +279,7 @@ def test_fused_fragment_has_the_bits_of_merge_then_step_per_tensor(outer: OuterS
     for slot in slots:
         part = slice(slot.offset, slot.offset + slot.size)
         gradient = np.empty(slot.size, np.float32)
-        own = [Contribution(p.island_id, p.weight, p.delta[part]) for p in pushes]
+        own = [WeightedDelta(p.island_id, p.weight, p.delta[part]) for p in pushes]
         merge_tensor(slot.rule, own, gradient)
         before = OuterState(state.values[part], state.momentum[part])
         outer_step(before, gradient, outer, OuterState(apart.values[part], apart.momentum[part]))
@@ -319,7 +319,7 @@ def mixed(n: int, key: int) -> F32:
 def test_bits_are_golden_on_every_machine() -> None:
     slots = fragment([3000, 1000, 2345])
     n = sum(slot.size for slot in slots)
-    pushes = [Contribution(i, 1.0 + i, mixed(n, i) * np.float32(0.01 * (i + 1))) for i in range(5)]
+    pushes = [WeightedDelta(i, 1.0 + i, mixed(n, i) * np.float32(0.01 * (i + 1))) for i in range(5)]
     out = blank(n)
     merge_and_step_fragment(MergePlan(slots, NESTEROV), pushes, OuterState(mixed(n, 77), mixed(n, 78)), out)
     assert out.momentum is not None
@@ -353,16 +353,16 @@ def test_warm_up_compiles_all_that_the_callers_need() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda p: [*p, Contribution(0, 1.0, p[0].delta)], "one contribution per island and base version"),
-        (lambda p: [Contribution(4, -1.0, p[0].delta)], "island 4: expected a finite weight"),
-        (lambda p: [Contribution(4, float("inf"), p[0].delta)], "island 4: expected a finite weight"),
-        (lambda p: [Contribution(4, 1.0, p[0].delta[:9])], r"delta of island 4: expected 10 .* \(9,\)"),
-        (lambda p: [Contribution(4, 1.0, p[0].delta.astype("f8"))], "delta of island 4: .* float64"),
-        (lambda p: [Contribution(4, 1.0, np.zeros(20, "f4")[::2])], "delta of island 4"),
+        (lambda p: [*p, WeightedDelta(0, 1.0, p[0].delta)], "one contribution per island and base version"),
+        (lambda p: [WeightedDelta(4, -1.0, p[0].delta)], "island 4: expected a finite weight"),
+        (lambda p: [WeightedDelta(4, float("inf"), p[0].delta)], "island 4: expected a finite weight"),
+        (lambda p: [WeightedDelta(4, 1.0, p[0].delta[:9])], r"delta of island 4: expected 10 .* \(9,\)"),
+        (lambda p: [WeightedDelta(4, 1.0, p[0].delta.astype("f8"))], "delta of island 4: .* float64"),
+        (lambda p: [WeightedDelta(4, 1.0, np.zeros(20, "f4")[::2])], "delta of island 4"),
     ],
 )
 def test_contributions_that_do_not_fit_are_named(
-    change: Callable[[list[Contribution]], list[Contribution]], message: str
+    change: Callable[[list[WeightedDelta]], list[WeightedDelta]], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         merge_tensor(RDA, change(random_pushes(2, 10)), np.empty(10, np.float32))

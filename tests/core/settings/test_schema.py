@@ -10,8 +10,8 @@ import pytest
 from swift_diloco.core.errors import UserError
 from swift_diloco.core.settings.schema import (
     Setting,
+    SettingValue,
     Source,
-    Value,
     fields_of,
     nearest,
     read_settings,
@@ -51,7 +51,9 @@ FIELDS = fields_of(Schema)
         *(("resume", raw, "on") for raw in (True, "ON", "on")),
     ],
 )
-def test_a_value_is_read_as_the_settings_type_from_text_and_from_yaml(name: str, raw: object, value: Value) -> None:
+def test_a_value_is_read_as_the_settings_type_from_text_and_from_yaml(
+    name: str, raw: object, value: SettingValue
+) -> None:
     read = read_value(FIELDS[name], raw, spelling=name)
     assert (type(read), read) == (type(value), value)
 

@@ -17,12 +17,12 @@ from swift_diloco.core.story.frozen import StoryError
 from swift_diloco.core.story.recorder import MOMENTS, Story
 from swift_diloco.core.story.replay import Diverged, replay
 from swift_diloco.island.brain.holdings import Holdings
-from swift_diloco.simulate.worlds.plans import Fault, IslandPlan, Kind, Plan
+from swift_diloco.simulate.worlds.plans import Fault, FaultKind, IslandPlan, Plan
 from swift_diloco.simulate.worlds.run import Run
 from syncer.brain.memory.round import Round
 
 SETTINGS = SyncerSettings(expected_islands=3, min_islands=2, quorum=2, sync_every_steps=3, fragments=4)
-CUTS = (Fault(30.0, Kind.CUT, 1), Fault(55.0, Kind.KILL, 2, seconds=2.0))
+CUTS = (Fault(30.0, FaultKind.CUT, 1), Fault(55.0, FaultKind.KILL, 2, seconds=2.0))
 PLAN = Plan(7, SETTINGS, (IslandPlan(0.5), IslandPlan(0.7), IslandPlan(0.6, ranks=2)), 150, 0.05, 0.5, faults=CUTS)
 
 

@@ -18,13 +18,13 @@ from swift_diloco.core.formats.messages import (
     Leave,
     Outcome,
     Paused,
+    PauseOver,
     Published,
     Pull,
     PullClosed,
     PushAnswer,
     PushOffer,
     Refused,
-    Resumed,
     Saved,
     Stopping,
     SyncerMessage,
@@ -395,7 +395,7 @@ def test_a_pause_stops_training_until_it_is_over_or_the_syncer_unheard() -> None
     assert not world.session.may_train(world.now)
     assert world.session.waiting_for() == "1 more island(s): 1 of 2 islands"
     assert world.session.may_train(world.now + 60.1)
-    world.hear(Resumed("s1", "g1"))
+    world.hear(PauseOver("s1", "g1"))
     assert world.session.may_train(world.now)
 
 

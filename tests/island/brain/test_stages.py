@@ -57,7 +57,7 @@ MESSAGES: tuple[SyncerMessage, ...] = (
     m.Dropped(S, G, "p", "why"),
     m.Published(S, G, NAME),
     m.Paused(S, G, "why", 1),
-    m.Resumed(S, G),
+    m.PauseOver(S, G),
     m.HeartbeatReply(S, G, 1),
     m.Command(S, G, Order.SAVE),
     m.BudgetReached(S, G, 1),

@@ -9,7 +9,7 @@ import msgspec
 
 from swift_diloco.simulate.fleets.fleet import Fleet, Mode
 from swift_diloco.simulate.fleets.forecast import Forecast
-from swift_diloco.simulate.fleets.paper import Row
+from swift_diloco.simulate.fleets.paper import PaperRow
 from swift_diloco.simulate.fleets.report import (
     HEAD,
     PAPER_HEAD,
@@ -24,7 +24,7 @@ from swift_diloco.simulate.fleets.report import (
     text_of,
 )
 
-ROW = Row(1_200_000, 8, "elastic", 0.876, 0.88, 0.01, 20.5)
+ROW = PaperRow(1_200_000, 8, "elastic", 0.876, 0.88, 0.01, 20.5)
 
 
 ALONE = Forecast(goodput=0.5, utilisation=0.75, interruptions=2, hours=2.0, stopped=0.125)

@@ -18,7 +18,7 @@ from swift_diloco.island.events import Align, Install
 from swift_diloco.simulate.worlds import checkers
 from swift_diloco.simulate.worlds.checkers import Checker, Rules, Violation
 from swift_diloco.simulate.worlds.disk import Disk
-from swift_diloco.simulate.worlds.plans import Fault, IslandPlan, Kind, Plan
+from swift_diloco.simulate.worlds.plans import Fault, FaultKind, IslandPlan, Plan
 from swift_diloco.simulate.worlds.run import Run
 from swift_diloco.simulate.worlds.syncer_host import SyncerHost
 from syncer.brain.coordinator import Coordinator
@@ -43,7 +43,7 @@ SETTINGS = SyncerSettings(
     background_checkpoint=True,
 )
 ISLANDS = (IslandPlan(1.0), IslandPlan(1.3, ranks=2), IslandPlan(2.9, slow_rank=3.0))
-CUTS = tuple(Fault(8.0 + 1.7 * i, Kind.CUT, island=i % 3, seconds=0.1) for i in range(15))
+CUTS = tuple(Fault(8.0 + 1.7 * i, FaultKind.CUT, island=i % 3, seconds=0.1) for i in range(15))
 
 
 def world(*faults: Fault, seed: int = 1) -> Run:
@@ -99,7 +99,7 @@ def commit_lines(change: Callable[[tape_lines.Commit], tape_lines.Commit | None]
 
 
 def test_the_same_worlds_without_a_bug_pass() -> None:
-    for faults in ((), CUTS, (Fault(20.0, Kind.CRASH, seconds=5.0),)):
+    for faults in ((), CUTS, (Fault(20.0, FaultKind.CRASH, seconds=5.0),)):
         run = world(*faults)
         run.finish()
         assert len(checkers.merges(run.history)) > 10
@@ -180,8 +180,8 @@ def test_a_fetch_of_wrong_bytes_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_upload_that_is_never_freed_is_caught(spoil: Callable[[Change], None]) -> None:
     spoil(lambda effect: [] if isinstance(effect, DropUpload) else [effect])
-    poisoned = (Fault(float(at), Kind.POISON, island=at % 3) for at in range(5, 30, 2))
-    clogged = (Fault(float(at), Kind.CLOG, island=2, seconds=4.0) for at in range(5, 30, 5))
+    poisoned = (Fault(float(at), FaultKind.POISON, island=at % 3) for at in range(5, 30, 2))
+    clogged = (Fault(float(at), FaultKind.CLOG, island=2, seconds=4.0) for at in range(5, 30, 5))
     faults = sorted((*poisoned, *clogged), key=lambda fault: fault.at_s)
     assert "never freed" in objects(checkers.handles_balance, world(*faults))
 
@@ -196,14 +196,14 @@ def test_a_checkpoint_that_is_told_too_early_is_caught(monkeypatch: pytest.Monke
             self.newest = before  # the manifest was never synced
 
     monkeypatch.setattr(Disk, "_written", too_early)
-    text = objects(checkers.durable_commits_survive, world(Fault(30.0, Kind.CRASH, seconds=5.0)))
+    text = objects(checkers.durable_commits_survive, world(Fault(30.0, FaultKind.CRASH, seconds=5.0)))
     assert "was durable" in text
 
 
 def test_a_run_that_hangs_after_healing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Finish, "consider", lambda self: None)
     monkeypatch.setattr("swift_diloco.simulate.worlds.run.HEALED_LIMIT_S", 200.0)
-    run = world(Fault(12.0, Kind.KILL, island=0, seconds=3.0))
+    run = world(Fault(12.0, FaultKind.KILL, island=0, seconds=3.0))
     with pytest.raises(Violation, match=r"no end by 215 s"):
         run.finish()
 

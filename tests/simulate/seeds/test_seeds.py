@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from swift_diloco.core.formats.tape_lines import Commit
-from swift_diloco.simulate.worlds.plans import Kind, calm_plan, rough_plan
+from swift_diloco.simulate.worlds.plans import FaultKind, calm_plan, rough_plan
 from swift_diloco.simulate.worlds.run import run_plan
 
 CALM = range(40)
@@ -33,4 +33,4 @@ def test_every_kind_of_fault_happens_in_the_rough_worlds() -> None:
     fired: Counter[str] = Counter()
     for seed in ROUGH[:40]:
         fired.update(run_plan(rough_plan(seed)).world.fired)
-    assert {kind.value for kind in Kind} <= set(fired)
+    assert {kind.value for kind in FaultKind} <= set(fired)

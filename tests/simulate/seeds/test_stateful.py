@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from swift_diloco.simulate.worlds.checkers import CHECKERS, Rules, handles_balance
-from swift_diloco.simulate.worlds.plans import Fault, Kind, plan_of
+from swift_diloco.simulate.worlds.plans import Fault, FaultKind, plan_of
 from swift_diloco.simulate.worlds.run import Run
 
 ALWAYS = tuple(checker for checker in CHECKERS if checker is not handles_balance)
@@ -32,16 +32,16 @@ class BrokenWorld(RuleBasedStateMachine):
         self.run.world.run(lambda: self.run.syncer.exit is not None, self.run.world.now + seconds)
 
     @rule(
-        kind=st.sampled_from(Kind),
+        kind=st.sampled_from(FaultKind),
         island=st.integers(0, 3),
         rank=st.integers(0, 2),
         seconds=st.sampled_from([0.1, 4.0, 30.0]),
         effects=st.integers(0, 4),
     )
-    def strike(self, kind: Kind, island: int, rank: int, seconds: float, effects: int) -> None:
+    def strike(self, kind: FaultKind, island: int, rank: int, seconds: float, effects: int) -> None:
         plan, now = self.run.plan, self.run.world.now
-        if kind is Kind.CRASH and not plan.settings.checkpoint_path:
-            kind = Kind.KILL
+        if kind is FaultKind.CRASH and not plan.settings.checkpoint_path:
+            kind = FaultKind.KILL
         island %= len(plan.islands)
         fault = Fault(now, kind, island, rank % plan.islands[island].ranks, seconds, effects)
         self.run.strike(fault)

@@ -9,7 +9,7 @@ import pytest
 from swift_diloco.core.layout.boxes import tiling_fault
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.simulate.worlds.checkers import Violation
-from swift_diloco.simulate.worlds.plans import Fault, IslandPlan, Kind, Plan, plan_json
+from swift_diloco.simulate.worlds.plans import Fault, FaultKind, IslandPlan, Plan, plan_json
 from swift_diloco.simulate.worlds.run import Run, boxes_of, layout_of, owners, run_plan
 from syncer.events import Exit
 
@@ -38,18 +38,28 @@ def test_calm_world_ends_with_the_final_cut_everywhere() -> None:
 
 def test_fault_strikes_nobody_who_is_not_there() -> None:
     run = Run(PLAN)
-    for kind in Kind:
-        if kind not in (Kind.CRASH, Kind.STOP, Kind.DISK_FULL, Kind.DISK_SLOW):
+    for kind in FaultKind:
+        if kind not in (FaultKind.CRASH, FaultKind.STOP, FaultKind.DISK_FULL, FaultKind.DISK_SLOW):
             run.strike(Fault(0.0, kind, island=7))
     run.syncer.exit = Exit(0, "over")
-    run.strike(Fault(0.0, Kind.STOP))
+    run.strike(Fault(0.0, FaultKind.STOP))
     assert run.world.fired == {} and run.syncer.disk.full == 0
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind.KILL, Kind.VANISH, Kind.CUT, Kind.CUT_RANK, Kind.PARTITION, Kind.CLOG, Kind.STALL, Kind.REPLAY]
+    "kind",
+    [
+        FaultKind.KILL,
+        FaultKind.VANISH,
+        FaultKind.CUT,
+        FaultKind.CUT_RANK,
+        FaultKind.PARTITION,
+        FaultKind.CLOG,
+        FaultKind.STALL,
+        FaultKind.REPLAY,
+    ],
 )
-def test_fault_of_an_island_happens_once_and_the_world_heals(kind: Kind) -> None:
+def test_fault_of_an_island_happens_once_and_the_world_heals(kind: FaultKind) -> None:
     plan = Plan(1, SETTINGS, PLAN.islands, 30, 0.1, 1.0, faults=(Fault(9.0, kind, island=1, seconds=3.0),))
     run = run_plan(plan)
     assert run.world.fired[kind.value] == 1

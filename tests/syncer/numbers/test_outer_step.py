@@ -10,7 +10,7 @@ import pytest
 
 import syncer.numbers.outer_step as merging
 from swift_diloco.core.formats.chunks import Encoding
-from swift_diloco.core.numbers.merge import Contribution, MergePlan, merge_and_step_fragment
+from swift_diloco.core.numbers.merge import MergePlan, WeightedDelta, merge_and_step_fragment
 from swift_diloco.core.numbers.outer_optimizer import RANGE_ELEMENTS, OuterSettings, OuterState
 from syncer.numbers.deltas import FlatDelta
 from syncer.numbers.outer_step import Weighted, merge_pushes
@@ -39,7 +39,7 @@ def test_merging_encoded_deltas_gives_the_bits_of_decoding_them_first(
                 ]
                 outcome = merge_pushes(plan, pushes, state, out, pool)
             else:
-                given = [Contribution(0, 2.0, one_flat, 0), Contribution(1, 1.0, two, 1)]
+                given = [WeightedDelta(0, 2.0, one_flat, 0), WeightedDelta(1, 1.0, two, 1)]
                 outcome = merge_and_step_fragment(plan, given, state, out, pool)
             assert not outcome.void and outcome.total_weight == 3.0
             results.append(out)

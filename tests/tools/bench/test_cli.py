@@ -11,8 +11,8 @@ from swift_diloco.tools.bench import cli, merge
 
 
 def test_the_options_of_a_bench_are_flags_of_the_types_of_their_defaults() -> None:
-    found = cli.options_of(merge.Options, "bench merge", "", ["--repeats", "3"])
-    assert found == replace(merge.Options(), repeats=3)
+    found = cli.options_of(merge.MergeOptions, "bench merge", "", ["--repeats", "3"])
+    assert found == replace(merge.MergeOptions(), repeats=3)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from swift_diloco.tools.bench.lines import median, short
 
 @pytest.mark.net
 def test_link_measures_pushes_and_fetches_beside_raw_messages() -> None:
-    figures = link.run(link.Options(mebibytes=2, repeats=3))
+    figures = link.run(link.LinkOptions(mebibytes=2, repeats=3))
     assert [figure.name for figure in figures] == ["link_push", "link_fetch"]
     for figure in figures:
         each, raw = (figure.details[name] for name in ("each", "raw"))

@@ -11,7 +11,7 @@ from swift_diloco.tools.bench.lines import median, short
 
 @pytest.mark.net
 def test_sync_measures_every_sync_of_both_islands_but_the_warm_ones() -> None:
-    (figure,) = sync.run(sync.Options(parameters=40_000, fragments=2, syncs=2, warm_syncs=1, step_ms=1.0))
+    (figure,) = sync.run(sync.SyncOptions(parameters=40_000, fragments=2, syncs=2, warm_syncs=1, step_ms=1.0))
     each = figure.details["each"]
     assert isinstance(each, list) and len(each) == sync.ISLANDS * 2
     assert (figure.name, figure.better) == ("sync_blocked", "lower")

@@ -42,7 +42,7 @@ def test_the_exit_code_tells_what_happened(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    def fake(options: run.Options, say: object) -> Report:
+    def fake(options: run.QuickstartOptions, say: object) -> Report:
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome

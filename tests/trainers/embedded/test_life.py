@@ -10,10 +10,10 @@ import pytest
 
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.trainers.embedded.life import OwnSyncer
-from swift_diloco.trainers.embedded.process import SyncerProcess
+from swift_diloco.trainers.embedded.process import EmbeddedSyncer
 
 
-class FakeSyncer(SyncerProcess):
+class FakeSyncer(EmbeddedSyncer):
     """In place of a process: whether it lives, and how often it was told to stop."""
 
     def __init__(self, *, lives: bool = False) -> None:

@@ -16,7 +16,7 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.core.files.run_folder import living_address, living_pid
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.trainers.embedded.process import (
-    SyncerProcess,
+    EmbeddedSyncer,
     checkpoint_flags,
     syncer_environment,
     syncer_words,
@@ -28,8 +28,8 @@ START_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from swift_diloco.core.settings.island_settings import IslandSettings
-from swift_diloco.trainers.embedded.process import SyncerProcess
-syncer = SyncerProcess(Path(sys.argv[1]), IslandSettings(syncer_args="--bind tcp://127.0.0.1:0"))
+from swift_diloco.trainers.embedded.process import EmbeddedSyncer
+syncer = EmbeddedSyncer(Path(sys.argv[1]), IslandSettings(syncer_args="--bind tcp://127.0.0.1:0"))
 print(syncer.start_or_find(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -41,9 +41,9 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def syncer(run_dir: Path) -> Iterator[SyncerProcess]:
+def syncer(run_dir: Path) -> Iterator[EmbeddedSyncer]:
     """The syncer of the run folder; none is left behind."""
-    syncer = SyncerProcess(run_dir, SETTINGS)
+    syncer = EmbeddedSyncer(run_dir, SETTINGS)
     yield syncer
     assert syncer.stop()
 
@@ -104,15 +104,15 @@ def test_a_preset_may_say_where_the_checkpoint_lies(tmp_path: Path) -> None:
 
 
 def test_stopping_where_no_syncer_lives_is_done_at_once(tmp_path: Path) -> None:
-    assert SyncerProcess(tmp_path / "nowhere", SETTINGS).stop()
+    assert EmbeddedSyncer(tmp_path / "nowhere", SETTINGS).stop()
 
 
 @pytest.mark.net
-def test_syncer_is_started_once_found_again_and_stopped(run_dir: Path, syncer: SyncerProcess) -> None:
+def test_syncer_is_started_once_found_again_and_stopped(run_dir: Path, syncer: EmbeddedSyncer) -> None:
     address = syncer.start_or_find()
     pid = living_pid(run_dir)
     assert pid is not None and pid != os.getpid() and os.getsid(pid) == pid
-    assert SyncerProcess(run_dir, SETTINGS).start_or_find() == address == living_address(run_dir)
+    assert EmbeddedSyncer(run_dir, SETTINGS).start_or_find() == address == living_address(run_dir)
     assert living_pid(run_dir) == pid
     assert syncer.stop()
     assert not syncer.lives() and not (run_dir / "address.json").exists()
@@ -120,7 +120,7 @@ def test_syncer_is_started_once_found_again_and_stopped(run_dir: Path, syncer: S
 
 
 @pytest.mark.net
-def test_syncer_outlives_a_crash_of_its_island_and_ignores_the_terminal(run_dir: Path, syncer: SyncerProcess) -> None:
+def test_syncer_outlives_a_crash_of_its_island_and_ignores_the_terminal(run_dir: Path, syncer: EmbeddedSyncer) -> None:
     crashed = subprocess.run([sys.executable, "-c", START_AND_DIE, str(run_dir)], capture_output=True, text=True)
     assert crashed.returncode == -signal.SIGKILL
     pid = living_pid(run_dir)
@@ -135,13 +135,13 @@ def test_syncer_outlives_a_crash_of_its_island_and_ignores_the_terminal(run_dir:
 def test_mistake_in_the_syncers_flags_is_told_with_its_own_line(run_dir: Path) -> None:
     settings = IslandSettings(syncer_args="--min-island 2")
     with pytest.raises(UserError, match="the nearest valid name is --min-islands"):
-        SyncerProcess(run_dir, settings).start_or_find()
+        EmbeddedSyncer(run_dir, settings).start_or_find()
 
 
 @pytest.mark.net
-def test_port_in_use_is_one_line_for_the_user(syncer: SyncerProcess, tmp_path: Path) -> None:
+def test_port_in_use_is_one_line_for_the_user(syncer: EmbeddedSyncer, tmp_path: Path) -> None:
     address = syncer.start_or_find()
-    late = SyncerProcess(tmp_path / "other", IslandSettings(syncer_args=f"--bind {address}"))
+    late = EmbeddedSyncer(tmp_path / "other", IslandSettings(syncer_args=f"--bind {address}"))
     with pytest.raises(UserError, match=f"{address} is in use by another process"):
         late.start_or_find()
     assert late.stop()
@@ -149,7 +149,7 @@ def test_port_in_use_is_one_line_for_the_user(syncer: SyncerProcess, tmp_path: P
 
 @pytest.mark.net
 def test_module_called_syncer_in_the_working_folder_is_not_taken(
-    run_dir: Path, syncer: SyncerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_dir: Path, syncer: EmbeddedSyncer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "syncer.py").write_text("raise SystemExit('the wrong syncer')\n")
     monkeypatch.chdir(tmp_path)

@@ -55,7 +55,7 @@ class Chaos:
     """Carries the plan out; `tick` is called while the run is waited for."""
 
     folder: QuickstartFolder
-    recipe: commands.Recipe
+    recipe: commands.TrainingRecipe
     supervisor: Supervisor
     start: Callable[[JobCommand, str], None]
     """Start a command, known in the report under a name of its own. (The syncer is started again by its island.)"""

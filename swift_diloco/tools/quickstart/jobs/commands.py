@@ -44,17 +44,17 @@ OTHERS_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MAS
 """What a surrounding torchrun may have set, and a job of our own must not inherit."""
 
 
-Trainer = Literal["megatron", "swift"]
+TrainerName = Literal["megatron", "swift"]
 """Which of ms-swift's commands trains: Megatron on the CPU platform, or transformers."""
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """How the jobs train: tuned so that all of it takes two minutes on two cores and the loss falls clearly."""
 
     steps: int
     islands: int = 2
-    trainer: Trainer = "megatron"
+    trainer: TrainerName = "megatron"
     batch: int = 16
     learning_rate: float = 3e-3
     sync_every_steps: int = 12
@@ -70,7 +70,7 @@ class Recipe:
         return max(1, self.steps // CHAOS_SAVES) if self.chaos else self.steps
 
 
-def trainer_program(trainer: Trainer) -> str:
+def trainer_program(trainer: TrainerName) -> str:
     """Path of ms-swift's `megatron` or `swift` command, of this very Python's environment if it has one."""
     beside = Path(sys.executable).with_name(trainer)
     found = str(beside) if beside.exists() else shutil.which(trainer)
@@ -86,7 +86,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def job_variables(trainer: Trainer) -> dict[str, str]:
+def job_variables(trainer: TrainerName) -> dict[str, str]:
     """What a job has in its environment beyond what the user's shell has: one rank, one thread, no network."""
     common = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if trainer == "swift":  # one process, without torchrun; it needs no CPU platform
@@ -103,7 +103,7 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def training_flags(folder: QuickstartFolder, recipe: Recipe, shard: int, job: str) -> list[str]:
+def training_flags(folder: QuickstartFolder, recipe: TrainingRecipe, shard: int, job: str) -> list[str]:
     """What every job has in common: model, data, optimizer, where it saves."""
     flags: dict[str, object] = {
         "model": folder.model,
@@ -124,7 +124,7 @@ def training_flags(folder: QuickstartFolder, recipe: Recipe, shard: int, job: st
     return [word for name, value in flags.items() for word in (f"--{name}", str(value))]
 
 
-def _megatron_flags(recipe: Recipe) -> dict[str, object]:
+def _megatron_flags(recipe: TrainingRecipe) -> dict[str, object]:
     return {
         "finetune": "true",
         "train_iters": recipe.steps,
@@ -136,7 +136,7 @@ def _megatron_flags(recipe: Recipe) -> dict[str, object]:
     }
 
 
-def _swift_flags(recipe: Recipe) -> dict[str, object]:
+def _swift_flags(recipe: TrainingRecipe) -> dict[str, object]:
     return {
         "max_steps": recipe.steps,
         "per_device_train_batch_size": recipe.batch,
@@ -150,7 +150,7 @@ def _swift_flags(recipe: Recipe) -> dict[str, object]:
     }
 
 
-def syncer_arguments(recipe: Recipe) -> str:
+def syncer_arguments(recipe: TrainingRecipe) -> str:
     """The command line of the embedded syncer, beyond the preset: every island in every round, and what was tuned."""
     flags: dict[str, object] = {
         "bind": f"tcp://{LOOPBACK}:0",
@@ -165,7 +165,7 @@ def syncer_arguments(recipe: Recipe) -> str:
     return shlex.join([word for name, value in flags.items() for word in (f"--{name}", str(value))])
 
 
-def diloco_flags(folder: QuickstartFolder, recipe: Recipe, island: int, syncer: str) -> list[str]:
+def diloco_flags(folder: QuickstartFolder, recipe: TrainingRecipe, island: int, syncer: str) -> list[str]:
     """What makes a plain job an island."""
     flags = ["--plugin", "diloco", "--diloco_preset", PRESET, "--diloco_island_id", str(island)]
     flags += ["--diloco_syncer", syncer]
@@ -184,14 +184,16 @@ def island_name(island: int) -> str:
 ALONE = "alone"
 
 
-def island_command(folder: QuickstartFolder, recipe: Recipe, island: int, syncer: str) -> JobCommand:
+def island_command(folder: QuickstartFolder, recipe: TrainingRecipe, island: int, syncer: str) -> JobCommand:
     """One island; `syncer` is `embedded` or the address of the one that runs already."""
     name = island_name(island)
     words = training_flags(folder, recipe, island, name) + diloco_flags(folder, recipe, island, syncer)
     return _command(folder, recipe, name, words)
 
 
-def resumed_command(folder: QuickstartFolder, recipe: Recipe, island: int, syncer: str, checkpoint: Path) -> JobCommand:
+def resumed_command(
+    folder: QuickstartFolder, recipe: TrainingRecipe, island: int, syncer: str, checkpoint: Path
+) -> JobCommand:
     """An island that goes on from its own checkpoint, with a log of its own."""
     name = island_name(island)
     words = training_flags(folder, recipe, island, name) + diloco_flags(folder, recipe, island, syncer)
@@ -203,12 +205,12 @@ def resumed_command(folder: QuickstartFolder, recipe: Recipe, island: int, synce
     return dataclasses.replace(_command(folder, recipe, name, words), log=folder.log(f"{name}-again"))
 
 
-def alone_command(folder: QuickstartFolder, recipe: Recipe) -> JobCommand:
+def alone_command(folder: QuickstartFolder, recipe: TrainingRecipe) -> JobCommand:
     """Island 0's data and number of steps, without the others and without the plugin."""
     return _command(folder, recipe, ALONE, training_flags(folder, recipe, 0, ALONE))
 
 
-def _command(folder: QuickstartFolder, recipe: Recipe, name: str, words: list[str]) -> JobCommand:
+def _command(folder: QuickstartFolder, recipe: TrainingRecipe, name: str, words: list[str]) -> JobCommand:
     return JobCommand(
         name=name,
         argv=(trainer_program(recipe.trainer), "sft", *words),

@@ -8,10 +8,10 @@ from swift_diloco.core.formats.messages import (
     HeartbeatReply,
     Outcome,
     Paused,
+    PauseOver,
     Pull,
     PullClosed,
     PushAnswer,
-    Resumed,
     Welcome,
 )
 from syncer.events import (
@@ -185,7 +185,7 @@ def test_a_new_island_makes_a_round_that_lost_its_own_begin_again() -> None:
     desk.push(0, 1)
     desk.gone(1)
     effects = desk.join(7)
-    assert Send(control(0), Resumed(SESSION, "k1")) in effects
+    assert Send(control(0), PauseOver(SESSION, "k1")) in effects
     assert [m.attempt for m in messages(effects) if isinstance(m, Pull)] == [2, 2, 2, 2]
     desk.push(0, 1, attempt=2)
     desk.push(7, 1, attempt=2)

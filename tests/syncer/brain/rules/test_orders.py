@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from swift_diloco.core.formats import tape_lines
-from swift_diloco.core.formats.messages import Command, Joined, Paused, Refused, Resumed, Unknown
+from swift_diloco.core.formats.messages import Command, Joined, Paused, PauseOver, Refused, Unknown
 from swift_diloco.core.formats.operator_messages import AdminCommand, AdminReply, Order
 from syncer.brain.rules.orders import KICKED_S
 from syncer.events import Exit, Merge, Received, Send
@@ -68,7 +68,7 @@ def test_lowering_min_islands_ends_a_pause_at_once() -> None:
     desk.leave(1)
     assert desk.sent(0, Paused)[-1].missing == 1
     effects = order(desk, AdminCommand.SET, changes=(("min_islands", "1"),))
-    assert effects[:2] == [reply(True, "min_islands is 1 (was 2)"), Send(control(0), Resumed(SESSION, "k1"))]
+    assert effects[:2] == [reply(True, "min_islands is 1 (was 2)"), Send(control(0), PauseOver(SESSION, "k1"))]
 
 
 def test_raising_min_islands_pauses_at_once_and_raising_it_more_tells_how_many_are_missing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swift_diloco.core.formats.messages import (
     Paused,
-    Resumed,
+    PauseOver,
 )
 from syncer.events import (
     Send,
@@ -18,7 +18,7 @@ def test_a_paused_run_resumes_by_itself_when_the_island_returns() -> None:
     desk.push(0, 1)
     desk.gone(1)
     effects = desk.join(1, life=2)
-    assert Send(control(0), Resumed(SESSION, "k1")) in effects
+    assert Send(control(0), PauseOver(SESSION, "k1")) in effects
     desk.push(1, 1, life=2)
     assert [m.island for m in desk.merges()[0].contributions] == [0, 1]
 

@@ -13,12 +13,12 @@ import pytest
 from swift_diloco.tools.quickstart.folder import QuickstartFolder
 from swift_diloco.tools.quickstart.jobs import chaos, commands
 from swift_diloco.tools.quickstart.jobs.chaos import Chaos
-from swift_diloco.tools.quickstart.jobs.commands import Recipe
+from swift_diloco.tools.quickstart.jobs.commands import TrainingRecipe
 from swift_diloco.tools.quickstart.jobs.supervisor import JobCommand
 from swift_diloco.tools.quickstart.result.figures import parse_tape
 from tests.tools.quickstart import samples
 
-RECIPE = Recipe(steps=100, chaos=True)
+RECIPE = TrainingRecipe(steps=100, chaos=True)
 ADDRESS = "tcp://127.0.0.1:29999"
 
 

@@ -11,10 +11,10 @@ from swift_diloco.core.settings.presets import load_preset
 from swift_diloco.core.settings.syncer_settings import parse_syncer_argv
 from swift_diloco.tools.quickstart.folder import QuickstartFolder
 from swift_diloco.tools.quickstart.jobs import commands
-from swift_diloco.tools.quickstart.jobs.commands import Recipe
+from swift_diloco.tools.quickstart.jobs.commands import TrainingRecipe
 
 FOLDER = QuickstartFolder(Path("/run"))
-RECIPE = Recipe(steps=40, islands=3)
+RECIPE = TrainingRecipe(steps=40, islands=3)
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_the_syncer_understands_its_arguments() -> None:
 
 
 def test_a_run_with_chaos_saves_often_and_its_island_goes_on_from_a_checkpoint() -> None:
-    recipe = Recipe(steps=240, chaos=True)
+    recipe = TrainingRecipe(steps=240, chaos=True)
     first = flags(commands.island_command(FOLDER, recipe, 1, "tcp://127.0.0.1:5").argv)
     assert (first["--save_steps"], first["--diloco_save_anchors"]) == ("20", "true")
     assert "--no_save_optim" not in first
@@ -61,7 +61,7 @@ def test_a_run_with_chaos_saves_often_and_its_island_goes_on_from_a_checkpoint()
 
 
 def test_a_syncer_that_is_to_be_killed_saves_often_and_does_not_need_every_island() -> None:
-    words = commands.syncer_arguments(Recipe(steps=240, chaos=True))
+    words = commands.syncer_arguments(TrainingRecipe(steps=240, chaos=True))
     settings = parse_syncer_argv(["--preset", commands.PRESET, "--checkpoint-path", "c", *shlex.split(words)])
     assert (settings.min_islands, settings.expected_islands, settings.checkpoint_every) == (1, 2, 4)
 
@@ -75,7 +75,7 @@ def test_the_island_alone_differs_only_in_the_plugin_and_the_output() -> None:
 
 
 def test_the_transformers_trainer_gets_its_own_names_of_the_same_recipe() -> None:
-    recipe = Recipe(steps=40, islands=3, trainer="swift")
+    recipe = TrainingRecipe(steps=40, islands=3, trainer="swift")
     command = commands.island_command(FOLDER, recipe, 0, "embedded")
     island = flags(command.argv)
     assert command.argv[:2] == ("/bin/swift", "sft")

@@ -91,8 +91,11 @@ class Script:
         self.events: list[Event] = []
         self._heard = threading.Condition()
         self._effects: list[list[Effect]] = []
-        self.on: dict[type, Callable[[Event], list[Effect]]] = {}
         self.next_wakeup: float | None = None
+
+    def wake_at(self, due: float | None) -> None:
+        """What the server is told from the next event on."""
+        self.next_wakeup = due
 
     def handle(self, event: Event, *, now: float) -> list[Effect]:
         with self._heard:
@@ -102,8 +105,7 @@ class Script:
                 taken = self._effects.pop(0) if self._effects else []
                 self._heard.notify_all()
                 return taken
-        answer = self.on.get(type(event))
-        return answer(event) if answer is not None else []
+        return []
 
     def status(self) -> RunStatus:
         return RunStatus(

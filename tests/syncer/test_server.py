@@ -244,11 +244,12 @@ def test_coordinator_is_woken_when_it_asked_and_not_before(tmp_path: Path) -> No
     with serving(tmp_path) as world:
         world.perform()
         assert ev.TimePassed() not in world.script.events
-        due = world.script.next_wakeup = time.monotonic() + 0.1
+        due = time.monotonic() + 0.1
+        world.script.wake_at(due)
         world.perform()
         world.script.wait_for(ev.TimePassed)
         assert time.monotonic() >= due
-        world.script.next_wakeup = None
+        world.script.wake_at(None)
 
 
 def test_an_effect_that_the_server_does_not_know_ends_it_and_is_named(tmp_path: Path) -> None:

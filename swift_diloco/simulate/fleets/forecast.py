@@ -24,6 +24,7 @@ from swift_diloco.simulate.worlds.island_parts import FRESH, POLL_S, IslandFacts
 from swift_diloco.simulate.worlds.plans import IslandPlan, Plan
 from swift_diloco.simulate.worlds.run import boxes_of, layout_of
 from swift_diloco.simulate.worlds.syncer_host import SyncerHost
+from swift_diloco.simulate.worlds.syncer_parts import Surroundings
 from swift_diloco.simulate.worlds.truth import History
 from swift_diloco.simulate.worlds.world import World
 
@@ -257,10 +258,12 @@ class Together:
         self.world = World(fleet.seed, 2 * fleet.latency_s, 1.0, checked=False)
         self.history = History()
         settings = settings_of(fleet)
-        self.syncer = SyncerHost(self.world, settings, self.history)
-        self.syncer.push_bytes = fleet.fragment_bytes(fleet.encoding)
-        self.syncer.fetch_bytes = fleet.fragment_bytes(fleet.publish_encoding)
-        self.syncer.merge_s = self._merge_s
+        around = Surroundings(
+            push_bytes=fleet.fragment_bytes(fleet.encoding),
+            fetch_bytes=fleet.fragment_bytes(fleet.publish_encoding),
+            merge_s=self._merge_s,
+        )
+        self.syncer = SyncerHost(self.world, settings, self.history, around)
         self._merged_s = 0.0
         me = IslandPlan(step_s=fleet.step_s)
         plan = Plan(fleet.seed, settings, (me,) * fleet.islands, 0, 0.0, 0.0, records=True, save_anchors=True)
@@ -296,8 +299,7 @@ class Together:
         assert started and self.shared.begun_s is not None, f"no start: {self.syncer.brain.waiting_for()}"
         begun_s, end_s = self.shared.begun_s, self.fleet.hours * HOUR_S
         pushed, fetched, tape = self.syncer.bytes_pushed, self.syncer.bytes_fetched, len(self.history.tape)
-        self.world.run(lambda: False, begun_s + end_s)
-        self.world.now = begun_s + end_s
+        self.world.run_to(begun_s + end_s)
         for life in self.lives.values():
             life.close_book()
         lines = [line for line in self.history.tape[tape:] if isinstance(line, Commit)]

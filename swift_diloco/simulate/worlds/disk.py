@@ -66,6 +66,14 @@ class Disk:
     slow_until: float = 0.0
     _queue: list[ValueName] = field(default_factory=list)
 
+    def fill(self) -> None:
+        """The next checkpoint fails."""
+        self.full += 1
+
+    def slow_down(self, seconds: float) -> None:
+        """Every file takes longer for a while."""
+        self.slow_until = self.world.now + seconds
+
     def write(self, owner: Owner, number: int, state: SavedState, shape: tuple[Layout, FragmentPlan]) -> None:
         """Begin a checkpoint."""
         known = dict(self.newest.values) if self.newest is not None else {}

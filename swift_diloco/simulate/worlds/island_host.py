@@ -245,7 +245,7 @@ class Life:
     def _want(self, name: ValueName) -> None:
         """Every rank that owns a part of the fragment fetches its share; skewed, as their links are."""
         if name not in self.staging:
-            self.staging[name] = Staging(set(self.syncer.owners(self.island, name.fragment)))
+            self.staging[name] = Staging(set(self.syncer.around.owners(self.island, name.fragment)))
         staging, generation = self.staging[name], self.session.generation
         for rank in sorted(staging.missing - staging.waiting):
             staging.waiting.add(rank)

@@ -15,7 +15,7 @@ from swift_diloco.simulate.worlds.island_host import Life
 from swift_diloco.simulate.worlds.island_parts import FRESH, IslandFacts, TrainerCheckpoint
 from swift_diloco.simulate.worlds.plans import SYNCER_KINDS, Fault, FaultKind, IslandPlan, Plan, plan_json
 from swift_diloco.simulate.worlds.syncer_host import SyncerHost
-from swift_diloco.simulate.worlds.syncer_parts import MakeBrain
+from swift_diloco.simulate.worlds.syncer_parts import MakeBrain, Surroundings, make_coordinator
 from swift_diloco.simulate.worlds.truth import History
 from swift_diloco.simulate.worlds.world import World
 
@@ -33,14 +33,13 @@ TENSOR_ELEMENTS = 6
 class Run:
     """One world with its islands, its faults and its end."""
 
-    def __init__(self, plan: Plan, *, make: MakeBrain | None = None) -> None:
+    def __init__(self, plan: Plan, *, make: MakeBrain = make_coordinator) -> None:
         self.plan = plan
         self.world = World(plan.seed, plan.delay_s, plan.transfer_s)
         self.history = History()
-        self.syncer = SyncerHost(self.world, plan.settings, self.history, make)
-        self.syncer.owners = lambda island, fragment: owners(plan.islands[island], fragment)
+        around = Surroundings(make, lambda island, fragment: owners(plan.islands[island], fragment), self._crashed)
+        self.syncer = SyncerHost(self.world, plan.settings, self.history, around)
         self.layout = layout_of(plan.settings.fragments)
-        self.syncer.crashed = self._syncer_crashed
         self.lives: dict[int, Life] = {}
         self._restarting: set[Life] = set()
         """Lives whose successor is on its way."""
@@ -53,7 +52,7 @@ class Run:
         boxes = tuple(boxes_of(self.plan.islands[island], rank, self.layout) for rank in range(self._ranks(island)))
         self.lives[island] = Life(IslandFacts(self.world, self.syncer, self.plan, self.layout, boxes), island, loaded)
 
-    def _syncer_crashed(self) -> None:
+    def _crashed(self) -> None:
         for _, life in sorted(self.lives.items()):
             if life.alive:
                 life.syncer_died()
@@ -93,10 +92,10 @@ class Run:
                 self.world.note(fault.kind.value)
                 self.syncer.stop(fault.seconds)
             case FaultKind.DISK_FULL:
-                self.syncer.disk.full += 1
+                self.syncer.disk.fill()
             case _:
                 self.world.note(fault.kind.value)
-                self.syncer.disk.slow_until = self.world.now + fault.seconds
+                self.syncer.disk.slow_down(fault.seconds)
 
     def _break(self, life: Life, fault: Fault) -> None:
         """A fault that happens at once."""
@@ -215,7 +214,7 @@ def boxes_of(island: IslandPlan, rank: int, layout: Layout) -> tuple[Box, ...]:
     return tuple(boxes)
 
 
-def run_plan(plan: Plan, make: MakeBrain | None = None) -> Run:
+def run_plan(plan: Plan, make: MakeBrain = make_coordinator) -> Run:
     """Run a plan to its end; raises what it finds."""
     run = Run(plan, make=make)
     run.finish()

@@ -16,15 +16,13 @@ from swift_diloco.core.layout.tensors import Layout
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
 from swift_diloco.core.story.recorder import Draws, Story
 from swift_diloco.simulate.worlds.disk import Disk
-from swift_diloco.simulate.worlds.plans import VALUE_BYTES
 from swift_diloco.simulate.worlds.syncer_parts import (
     PROGRESS_S,
     RETRY_S,
     Generation,
-    MakeBrain,
     Sender,
+    Surroundings,
     Upload,
-    make_coordinator,
     merged_value,
 )
 from swift_diloco.simulate.worlds.truth import History, Learned, Merged
@@ -64,11 +62,12 @@ from syncer.events import (
 class SyncerHost:
     """The shell of one simulated syncer."""
 
-    def __init__(self, world: World, settings: SyncerSettings, history: History, make: MakeBrain | None = None) -> None:
+    def __init__(self, world: World, settings: SyncerSettings, history: History, around: Surroundings) -> None:
         self.world, self.history, self.settings = world, history, settings
-        self._make = make or make_coordinator
+        self.around = around
+        self._merge_s = around.merge_s or world.transfer
         self.session = world.token()
-        self.brain = self._make(settings, self.session, Draws(world.token))
+        self.brain = around.make(settings, self.session, Draws(world.token))
         self.story = Story("syncer", self.brain)
         self.disk = Disk(world, history)
         self.down = False
@@ -80,8 +79,6 @@ class SyncerHost:
         """How long after a graceful stop the process is started again."""
         self._backlog: list[tuple[str, IslandMessage]] = []
         """What was sent while nobody listened: ZeroMQ delivers it to the next process."""
-        self.crashed: Callable[[], None] = lambda: None
-        """Tells the islands that their connections broke."""
         self._shape: tuple[Layout, FragmentPlan] | None = None
         self.links: dict[str, Link] = {}
         self.lives: dict[str, Sender] = {}
@@ -96,11 +93,6 @@ class SyncerHost:
         self.announced = 0
         """The newest version that anybody has heard of."""
         self.bytes_pushed = self.bytes_fetched = 0
-        self.push_bytes = self.fetch_bytes = VALUE_BYTES
-        """Size of a fragment on its way to the syncer and from it."""
-        self.owners: Callable[[int, int], tuple[int, ...]] = lambda island, fragment: (0,)
-        """Ranks of an island that own a part of a fragment."""
-        self.merge_s: Callable[[], float] = world.transfer
         self._wakeup = float("inf")
 
     # -- Events -------------------------------------------------------------------------------------------------------
@@ -200,7 +192,7 @@ class SyncerHost:
             case AdoptInit():
                 deltas = [self._taken(upload) for upload in effect.uploads]
                 self.run = effect.run
-                self.later(self.merge_s(), lambda: self._adopt([d.value for d in deltas], announce=effect.announce))
+                self.later(self._merge_s(), lambda: self._adopt([d.value for d in deltas], announce=effect.announce))
             case Merge():
                 self._merge(effect)
             case Commit(t, name, uploads):
@@ -223,7 +215,7 @@ class SyncerHost:
         parts = tuple(Merged(merge.t, merge.fragment, part.upload, delta.units) for part, delta in given)
         self.results[merge.t] = (result, parts)
         bad = tuple(part.island for part, delta in given if not math.isfinite(delta.value))
-        seconds = self.merge_s()
+        seconds = self._merge_s()
         finished = MergeFinished(merge.t, merge.attempt, repr(result), not bad, bad, seconds)
         self.later(seconds, lambda: self.take(finished))
 
@@ -257,7 +249,7 @@ class SyncerHost:
         self.history.opened.append(f"{self._life}:{upload}")
         ranks = self.generations[generation].ranks
         some = self.lives[next(iter(ranks.values()))]
-        owners = self.owners(some.island, fragment)
+        owners = self.around.owners(some.island, fragment)
         self.uploads[upload] = Upload(generation, fragment, set(owners))
         for rank in owners:
             self._carry(upload, rank, some.push_s(rank))
@@ -286,8 +278,8 @@ class SyncerHost:
         entry.missing.discard(rank)
         if not entry.missing:
             entry.delta = sender.captures[upload]
-            self.bytes_pushed += self.push_bytes
-            self.take(UploadCompleted(upload, self.push_bytes))
+            self.bytes_pushed += self.around.push_bytes
+            self.take(UploadCompleted(upload, self.around.push_bytes))
 
     def sender(self, generation: str, rank: int) -> Sender | None:
         """Who is at the other end of a rank's bulk link; nobody while it is down or nothing passes."""
@@ -355,12 +347,12 @@ class SyncerHost:
         self.links.clear()
         self._wakeup = float("inf")
         self.world.after(back_after_s, self._revive)
-        self.crashed()
+        self.around.crashed()
 
     def _revive(self) -> None:
         """A new process goes on from the newest whole checkpoint."""
         self.down, self.session = False, self.world.token()
-        self.brain = self._make(self.settings, self.session, Draws(self.world.token))
+        self.brain = self.around.make(self.settings, self.session, Draws(self.world.token))
         self.story = Story("syncer", self.brain)
         self.present.clear()
         self.values.clear()
@@ -397,7 +389,7 @@ class SyncerHost:
             if value is None or self.exit is not None or self.sender(*place) is None:
                 told(None)
                 return
-            self.bytes_fetched += self.fetch_bytes
+            self.bytes_fetched += self.around.fetch_bytes
             told(value)
 
         self.world.after(left, arrive)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
+from swift_diloco.simulate.worlds.plans import VALUE_BYTES
 from swift_diloco.simulate.worlds.truth import Learned
 from syncer.brain.coordinator import Coordinator
 
@@ -26,6 +27,31 @@ MakeBrain = Callable[[SyncerSettings, str, Callable[[], str]], Coordinator]
 def make_coordinator(settings: SyncerSettings, session: str, tokens: Callable[[], str]) -> Coordinator:
     """The real brain, fresh."""
     return Coordinator(settings, session=session, tokens=tokens)
+
+
+def _one_rank(island: int, fragment: int) -> tuple[int, ...]:
+    return (0,)
+
+
+def _unheard() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a syncer of a simulated world finds around it."""
+
+    make: MakeBrain = make_coordinator
+    owners: Callable[[int, int], tuple[int, ...]] = _one_rank
+    """Ranks of an island that own a part of a fragment."""
+    crashed: Callable[[], None] = _unheard
+    """Tells the islands that their connections broke."""
+    push_bytes: int = VALUE_BYTES
+    """Size of a fragment on its way to the syncer."""
+    fetch_bytes: int = VALUE_BYTES
+    """Size of a fragment on its way from it."""
+    merge_s: Callable[[], float] | None = None
+    """How long a merge takes from now on; None: as long as any transfer."""
 
 
 class Sender(Protocol):

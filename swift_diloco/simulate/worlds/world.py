@@ -81,6 +81,11 @@ class World:
             action()
         return until()
 
+    def run_to(self, when: float) -> None:
+        """Let everything happen until a time, and be there."""
+        self.run(lambda: False, when)
+        self.now = when
+
     # -- Chance -------------------------------------------------------------------------------------------------------
 
     def token(self) -> str:

@@ -124,7 +124,8 @@ def test_value_that_is_gone_before_it_is_written_is_a_bug(disk: Disk, process: P
 def test_full_disk_fails_so_many_checkpoints_and_leaves_the_one_before(disk: Disk, process: Process) -> None:
     disk.write(process, 1, state(0, value(0, 0), value(1, 0)), SHAPE)
     run(disk)
-    before, disk.full = disk.newest, 1
+    before = disk.newest
+    disk.fill()
     disk.write(process, 2, state(1, value(0, 1), value(1, 0)), SHAPE)
     run(disk)
     assert process.events[2:] == [CheckpointWritten(1), CheckpointFailed(2, "no space left on device")]
@@ -144,8 +145,9 @@ def test_crash_in_the_middle_leaves_no_checkpoint(disk: Disk, process: Process) 
 
 def test_slow_disk_takes_longer_for_its_time() -> None:
     times = []
-    for slow_until in (0.0, 1e9):
-        disk = Disk(World(1, delay_s=0.1, transfer_s=1.0), History(), slow_until=slow_until)
+    for slow_s in (0.0, 1e9):
+        disk = Disk(World(1, delay_s=0.1, transfer_s=1.0), History())
+        disk.slow_down(slow_s)
         process = Process(disk.world, {value(0, 0): 1.0, value(1, 0): 2.0})
         disk.write(process, 1, state(0, value(0, 0), value(1, 0)), SHAPE)
         run(disk)

@@ -11,8 +11,9 @@ import pytest
 from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.messages import IslandMessage, Leave, Published, Refused, SyncerMessage, ValueName
 from swift_diloco.core.settings.syncer_settings import SyncerSettings
+from swift_diloco.simulate.worlds.plans import VALUE_BYTES
 from swift_diloco.simulate.worlds.syncer_host import SyncerHost
-from swift_diloco.simulate.worlds.syncer_parts import Generation
+from swift_diloco.simulate.worlds.syncer_parts import Generation, Surroundings
 from swift_diloco.simulate.worlds.truth import History, Learned
 from swift_diloco.simulate.worlds.world import Link, World
 from syncer import events as ev
@@ -55,7 +56,9 @@ class Syncer:
 
     def __init__(self) -> None:
         self.world, self.history = World(1, delay_s=0.0, transfer_s=1.0), History()
-        self.host = SyncerHost(self.world, SyncerSettings(), self.history, self._make)
+        self.crashes: list[float] = []
+        around = Surroundings(self._make, crashed=lambda: self.crashes.append(self.world.now))
+        self.host = SyncerHost(self.world, SyncerSettings(), self.history, around)
         self.sender = Sender()
         self.sent: list[SyncerMessage] = []
         self.host.links["c0"] = Link("c0", 0, -1, self.host.receive, self.sent.append)
@@ -96,8 +99,8 @@ def syncer() -> Syncer:
 def test_upload_tells_of_its_progress_and_of_its_end(syncer: Syncer) -> None:
     syncer.sender.captures["u"] = Learned(1.0, frozenset())
     heard = syncer.perform(ev.OpenUpload("u", "g", 0, Encoding.F32))
-    assert heard == [ev.UploadProgressed("u")] * 3 + [ev.UploadCompleted("u", syncer.host.push_bytes)]
-    assert syncer.host.bytes_pushed == syncer.host.push_bytes
+    assert heard == [ev.UploadProgressed("u")] * 3 + [ev.UploadCompleted("u", VALUE_BYTES)]
+    assert syncer.host.bytes_pushed == VALUE_BYTES
 
 
 @pytest.mark.parametrize("fault", ["not captured", "link down", "parted", "dead"])
@@ -112,7 +115,7 @@ def test_upload_waits_for_its_capture_and_its_link_and_goes_on_then(syncer: Sync
     syncer.sender.alive = fault != "dead"
     assert syncer.perform(ev.OpenUpload("u", "g", 0, Encoding.F32), for_s=40.0) == []
     syncer.sender.captures["u"], syncer.sender.alive, syncer.host.links["b0"] = capture, True, link
-    assert syncer.perform(for_s=40.0)[-1] == ev.UploadCompleted("u", syncer.host.push_bytes)
+    assert syncer.perform(for_s=40.0)[-1] == ev.UploadCompleted("u", VALUE_BYTES)
 
 
 def test_upload_that_never_arrives_undamaged_fails(syncer: Syncer) -> None:
@@ -173,15 +176,13 @@ def test_effect_that_is_not_known_raises(syncer: Syncer) -> None:
 
 
 def test_crash_performs_so_many_effects_more_and_messages_wait_for_the_next_process(syncer: Syncer) -> None:
-    crashes: list[float] = []
-    syncer.host.crashed = lambda: crashes.append(syncer.world.now)
     refused: list[Effect] = [ev.Send("c0", Refused("s", "g", str(i))) for i in range(3)]
     syncer.host.crash(2, 10.0)
     first = syncer.brain
     session = syncer.host.session
     syncer.perform(*refused, for_s=5.0)
     assert syncer.sent == [Refused("s", "g", "0"), Refused("s", "g", "1")]
-    assert (syncer.host.down, len(crashes), syncer.world.fired) == (True, 1, {"crash": 1})
+    assert (syncer.host.down, len(syncer.crashes), syncer.world.fired) == (True, 1, {"crash": 1})
     message: IslandMessage = Leave("s", "g", "")
     syncer.host.receive("c1", message)
     syncer.host.receive("c2", message)
@@ -207,4 +208,4 @@ def test_fetch_gets_the_value_that_is_there_when_it_arrives(syncer: Syncer) -> N
     syncer.host.fetch(ValueName(0, 9, "other"), ("g", 0), 3.0, told.append)
     syncer.host.fetch(name, ("another", 0), 3.0, told.append)
     syncer.world.run(lambda: len(told) == 3, 1000.0)
-    assert told == [4.0, None, None] and syncer.host.bytes_fetched == syncer.host.fetch_bytes
+    assert told == [4.0, None, None] and syncer.host.bytes_fetched == VALUE_BYTES

@@ -81,4 +81,8 @@ def test_the_clock_goes_from_event_to_event_and_stops_at_the_limit() -> None:
     for seconds in (3.0, 1.0, 2.0, 9.0):
         world.after(seconds, lambda: seen.append(world.now))
     assert not world.run(lambda: False, 5.0)
-    assert seen == [1.0, 2.0, 3.0]
+    assert seen == [1.0, 2.0, 3.0] and world.now == 3.0
+    world.run_to(7.0)
+    assert seen == [1.0, 2.0, 3.0] and world.now == 7.0
+    world.run_to(10.0)
+    assert seen == [1.0, 2.0, 3.0, 9.0] and world.now == 10.0

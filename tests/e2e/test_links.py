@@ -141,7 +141,8 @@ def test_silent_syncer_is_given_up_after_the_lease_and_training_never_stops(
 
 def test_slow_and_late_link_only_makes_it_slower(tmp_path: Path) -> None:
     with SyncerProcess(tmp_path, *FAST, "--align", "carry") as syncer, Proxy(syncer.address) as proxy:
-        proxy.delay_s, proxy.bytes_per_s = 0.002, 20e6
+        proxy.delay(0.002)
+        proxy.limit(20e6)
         trial = Trial(proxy.address, 8, elements=ELEMENTS, ranks=2).begin().join()
         assert syncer.wait() == 0, syncer.text()
         assert trial.steps_done == 8

@@ -147,7 +147,7 @@ def test_heartbeats_are_on_time_while_the_bulk_link_is_full(tmp_path: Path) -> N
         trial = Trial(proxy.address, 4, elements=1 << 20, before_step=hold, settings={"heartbeat_s": 0.3}).begin()
         wait_until(hold.held.is_set, "it has the initial values", trial)
         generation = trial.session.generation
-        proxy.bytes_per_s = 1.2e6  # each way of each connection: 4 MiB take more than 3 s, a lease is 2 s
+        proxy.limit(1.2e6)  # each way: 4 MiB take more than 3 s, a lease is 2 s
         hold.release()
         trial.join()
         assert trial.session.generation == generation

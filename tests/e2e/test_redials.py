@@ -110,7 +110,8 @@ def test_syncer_with_the_same_state_is_rejoined_without_a_download(
         old.terminate()
         assert old.wait() == 0
         with runs.syncer("--resume") as new:
-            proxy.target, passed = new.address, proxy.passed[DOWN]
+            proxy.lead_to(new.address)
+            passed = proxy.passed[DOWN]
             assert same(rejoined(trial, hold, caplog, "3 kept, 0 shifted, 0 overwritten"), before)
             assert proxy.passed[DOWN] - passed < HEADERS_BYTES_MAX
             assert counters(trial) == counted
@@ -131,7 +132,7 @@ def test_syncer_with_a_newer_state_is_shifted_onto(runs: Runs, caplog: pytest.Lo
         old.terminate()
         assert old.wait() == 0
         with runs.syncer("--resume") as new:
-            proxy.target = new.address
+            proxy.lead_to(new.address)
             after = rejoined(trial, hold, caplog, "0 kept, 3 shifted, 0 overwritten")
             for t, a, now, new_value in zip(before.model, before.anchors, after.model, after.anchors, strict=True):
                 assert not np.array_equal(a, new_value)
@@ -157,7 +158,7 @@ def test_syncer_of_an_older_checkpoint_is_accepted_and_shifted_back_onto(
         old.process.kill()
         old.process.wait()
         with runs.syncer("--resume") as new:
-            proxy.target = new.address
+            proxy.lead_to(new.address)
             after = rejoined(trial, hold, caplog, "0 kept, 3 shifted, 0 overwritten")
             assert [anchor.name.version for anchor in trial.session.anchors] == [0, 0, 0]
             assert all((tensor == trial.start).all() for tensor in after.anchors)
@@ -182,7 +183,7 @@ def test_syncer_that_forgot_its_state_is_told_so_and_gets_it_after_the_probe(
         old.process.kill()
         old.process.wait()
         with SyncerProcess(tmp_path / "empty", *FAST) as new:
-            proxy.target = new.address
+            proxy.lead_to(new.address)
             assert same(rejoined(trial, hold, caplog, "3 kept, 0 shifted, 0 overwritten"), before)
             assert [anchor.name.version for anchor in trial.session.anchors] == [0, 0, 0]
             assert trial.session.holdings.run != run

@@ -249,19 +249,11 @@ def test_a_resume_without_a_checkpoint_is_one_line_and_exit_code_2(tmp_path: Pat
         assert not (tmp_path / "tape.jsonl").exists() and not (tmp_path / "saved").exists()
 
 
-class SlowUplink(Proxy):
-    """Islands download at full speed and upload slowly."""
-
-    def _share_of(self, data: bytes, direction: str) -> tuple[bytes, bool]:
-        if direction == UP:
-            time.sleep(len(data) / 80_000.0)
-        return super()._share_of(data, direction)
-
-
 def test_what_a_slow_link_delivers_late_is_merged_into_a_later_round(tmp_path: Path) -> None:
     impatient = ("--expected-islands", "2", "--quorum", "1", "--grace-cap-s", "0", "--upload-grace-s", "0")
     saved = ("--max-base-lag", "8", "--checkpoint-path", str(tmp_path / "saved"), "--checkpoint-every", "1")
-    with SyncerProcess(tmp_path, *FAST, *impatient, *saved) as syncer, SlowUplink(syncer.address) as slow:
+    with SyncerProcess(tmp_path, *FAST, *impatient, *saved) as syncer, Proxy(syncer.address) as slow:
+        slow.limit(80_000.0, UP)
         # Island 1 answers first, but a fragment of 80 kB takes it a second, and a round is over after 0.6 s.
         islands = Islands(
             Job(syncer.address, island=0, steps=20, step_s=0.2, elements=60_000),

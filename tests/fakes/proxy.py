@@ -2,6 +2,8 @@
 
 A frozen proxy is a network that drops packets: nothing arrives, nothing is reset. What a cut throws away is counted as
 not passed on. Threads, because sockets that block are the plainest thing; one per direction of a connection.
+
+Invariant: little is buffered here, so that a sender feels a rate at once.
 """
 
 from __future__ import annotations
@@ -14,37 +16,59 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 READ_BYTES = 64 * 1024
+CONNECT_S = 5.0
 POLL_S = 0.05
 """A thread looks this often whether its connection is to end."""
+
+SOCKET_BUFFER_BYTES = 256 * 1024
+"""What the kernel may hold on each side of the proxy."""
+
+LATE_S = 0.1
+"""A thread that was woken late may make up for so much: on a busy machine a rate would not be reached otherwise."""
 
 UP, DOWN = "up", "down"
 """To the syncer, and to the islands."""
 
 
+class Pace:
+    """Lets bytes pass at a rate. Shared by threads, in turns."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self._seconds_per_byte = 1.0 / bytes_per_s
+        self._free_at = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self, size: int) -> None:
+        """Until `size` bytes may have passed."""
+        with self._lock:
+            now = time.monotonic()
+            self._free_at = max(self._free_at, now - LATE_S) + size * self._seconds_per_byte
+            due = self._free_at
+        time.sleep(max(0.0, due - now))
+
+
 class Proxy:
-    """A context manager; `address` is what islands are given. `target` may be changed for connections to come."""
+    """A context manager; `address` is what islands are given."""
 
     def __init__(self, target: str) -> None:
-        self.target = target
+        self._target = target
         self.passed = {UP: 0, DOWN: 0}
         """Bytes passed on."""
         self.connections = 0
         """How many were accepted."""
         self.cuts = 0
         """How often `cut_after` fired."""
-        self.delay_s = 0.0
-        """Before each read's bytes are passed on."""
-        self.bytes_per_s = 0.0
-        """Speed of each direction of each connection; 0: as fast as it goes."""
-        self.refuses = False
-        """New connections are closed at once."""
+        self._delay_s = 0.0
+        self._paces: dict[str, Pace] = {}
         self._flows = threading.Event()
         self._flows.set()
         self._lock = threading.Lock()
         self._cut_at: dict[str, int] = {}
         self._open: set[socket.socket] = set()
         self._closed = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = _socket()  # a connection has the buffers of its listener
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
         self._listener.settimeout(POLL_S)
 
     @property
@@ -72,6 +96,18 @@ class Proxy:
     def thaw(self) -> None:
         self._flows.set()
 
+    def delay(self, seconds: float) -> None:
+        """The bytes of each read are passed on so much later."""
+        self._delay_s = seconds
+
+    def limit(self, bytes_per_s: float, *directions: str) -> None:
+        """All connections together get no more through in each of these directions; without one, in both."""
+        self._paces |= {each: Pace(bytes_per_s) for each in directions or (UP, DOWN)}
+
+    def lead_to(self, target: str) -> None:
+        """Connections to come go there."""
+        self._target = target
+
     def cut(self) -> None:
         """Close every connection."""
         with self._lock:
@@ -96,13 +132,13 @@ class Proxy:
                 continue
             except OSError:
                 return
-            if self.refuses:
-                near.close()
-                continue
-            parts = urlsplit(self.target)
+            parts = urlsplit(self._target)
+            far = _socket()
+            far.settimeout(CONNECT_S)
             try:
-                far = socket.create_connection((parts.hostname, parts.port), timeout=5.0)
+                far.connect((parts.hostname, parts.port))
             except OSError:
+                far.close()
                 near.close()
                 continue
             self.connections += 1
@@ -124,7 +160,7 @@ class Proxy:
                 if not data:
                     break
                 self._flows.wait()
-                self._wait_for(len(data))
+                self._wait_for(len(data), direction)
                 data, last = self._share_of(data, direction)
                 self._send(sink, data)
                 if last:
@@ -138,10 +174,10 @@ class Proxy:
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
 
-    def _wait_for(self, count: int) -> None:
-        pause = self.delay_s + (count / self.bytes_per_s if self.bytes_per_s else 0.0)
-        if pause:
-            time.sleep(pause)
+    def _wait_for(self, count: int, direction: str) -> None:
+        time.sleep(self._delay_s)
+        if (pace := self._paces.get(direction)) is not None:
+            pace.wait(count)
 
     def _share_of(self, data: bytes, direction: str) -> tuple[bytes, bool]:
         """What of the data may pass, and whether the connections are cut then."""
@@ -164,3 +200,10 @@ class Proxy:
                 rest = rest[sink.send(rest) :]
             except TimeoutError:
                 continue
+
+
+def _socket() -> socket.socket:
+    made = socket.socket()
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        made.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+    return made

@@ -19,7 +19,8 @@ from swift_diloco.core.formats import tape_lines
 from swift_diloco.island.files.record_files import RECORD_FILE
 from swift_diloco.island.island import Island
 from tests.e2e.harness import FAST, SyncerProcess, check_tape
-from tests.fakes.trial import Hold, Trial, TrialModel
+from tests.fakes.quadratic import QuadraticModel
+from tests.fakes.trial import Hold, Trial
 from tests.fakes.waiting import wait_until
 
 pytestmark = pytest.mark.net
@@ -197,7 +198,7 @@ def test_record_of_another_run_is_a_cold_start_and_told_in_one_line(
     assert "island 1: cold start, local values will be overwritten: the record is of run " in cold[0]
 
 
-class BrokenModel(TrialModel):
+class BrokenModel(QuadraticModel):
     """Rank 1's values cannot be read."""
 
     def read(self, fragment: int, out: torch.Tensor) -> None:

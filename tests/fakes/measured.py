@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from swift_diloco.core.layout.pieces import PieceMap
-from tests.fakes.trial import Trial, TrialModel
+from tests.fakes.quadratic import QuadraticModel
+from tests.fakes.trial import Trial
 
 PEAK_RESET = "5"
 """See proc(5), clear_refs: the peak becomes the present size."""
@@ -26,7 +27,7 @@ def resident(field: str) -> int:
     return int(found[1]) * 1024
 
 
-class MeasuredModel(TrialModel):
+class MeasuredModel(QuadraticModel):
     """Begins to measure when it learns the fragments: its own values are there, anchors of a checkpoint too."""
 
     began_with = 0

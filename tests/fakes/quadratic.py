@@ -61,7 +61,7 @@ class QuadraticModel:
         self.writes = 0
         self.watch: Callable[[str], None] = lambda what: None
         """Told `read` and `write` when either begins."""
-        self.resume: Callable[[QuadraticModel], None] = lambda model: None
+        self.resume: Callable[[QuadraticModel, Layout], None] = lambda model, layout: None
         """Fills the parts from a checkpoint, once they are there."""
 
     def specs(self) -> Sequence[TensorSpec]:
@@ -71,7 +71,7 @@ class QuadraticModel:
         for number, spec in enumerate(layout.tensors):
             for box in cut(spec, number, self.rank, self.ranks):
                 self.parts[box] = torch.full((box.elements,), self.start)
-        self.resume(self)
+        self.resume(self, layout)
         return tuple(self.parts)
 
     def bind(self, pieces: PieceMap) -> None:
@@ -97,11 +97,21 @@ class QuadraticModel:
             part.sub_((part - self.target) * lr)
 
 
+def where(box: Box) -> tuple[slice, ...]:
+    """The place of a box in its tensor."""
+    return tuple(slice(start, start + size) for start, size in zip(box.start, box.shape, strict=True))
+
+
+def whole_of(parts: Mapping[Box, NDArray[np.float32]], layout: Layout) -> list[NDArray[np.float32]]:
+    """Global tensors by number; every element must be in a part."""
+    whole = [np.full(spec.shape, np.nan, dtype=np.float32) for spec in layout.tensors]
+    for box, values in parts.items():
+        whole[box.tensor][where(box)] = values.reshape(box.shape)
+    assert not any(np.isnan(tensor).any() for tensor in whole), "some elements are in no part"
+    return whole
+
+
 def whole_tensors(layout: Layout, models: Sequence[QuadraticModel]) -> dict[str, NDArray[np.float32]]:
     """The global tensors put together from all ranks' parts."""
-    whole = {spec.name: np.full(spec.shape, np.nan, dtype=np.float32) for spec in layout.tensors}
-    for model in models:
-        for box, part in model.parts.items():
-            where = tuple(slice(s, s + n) for s, n in zip(box.start, box.shape, strict=True))
-            whole[layout.tensors[box.tensor].name][where] = part.numpy().reshape(box.shape)
-    return whole
+    parts = {box: part.numpy() for model in models for box, part in model.parts.items()}
+    return dict(zip((spec.name for spec in layout.tensors), whole_of(parts, layout), strict=True))

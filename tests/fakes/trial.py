@@ -6,25 +6,25 @@ Runs on threads of the test's process, so a test can look at everything and hold
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import xxhash
 from numpy.typing import NDArray
 
 from swift_diloco.core.layout.boxes import Box
-from swift_diloco.core.layout.tensors import Layout, TensorSpec
+from swift_diloco.core.layout.tensors import TensorSpec
 from swift_diloco.core.settings.island_settings import IslandSettings
 from swift_diloco.island.island import Island, JobFacts
+from tests.fakes import checkpoint
 from tests.fakes.group import ThreadGroup
-from tests.fakes.quadratic import SPECS, QuadraticModel, scaled
+from tests.fakes.quadratic import SPECS, QuadraticModel, scaled, whole_of
 from tests.fakes.waiting import WAIT_S
 
 HOLD_S = 250.0
@@ -40,49 +40,6 @@ Parts = dict[Box, NDArray[np.float32]]
 
 class Vanished(BaseException):
     """The island ends as a killed process does: without a word."""
-
-
-class TrialModel(QuadraticModel):
-    """A quadratic that is saved, and loaded under another cut."""
-
-    resumed_from: Path | None = None
-
-    def boxes(self, layout: Layout) -> Sequence[Box]:
-        boxes = super().boxes(layout)
-        if self.resumed_from is not None:
-            whole = load(self.resumed_from, layout)
-            for box, part in self.parts.items():
-                part.copy_(torch.from_numpy(whole[box.tensor][_where(box)].reshape(-1)))
-        return boxes
-
-    def save(self, folder: Path) -> None:
-        """This rank's parts, in a file of its own."""
-        keyed = {json.dumps([box.tensor, box.start, box.shape]): part.numpy() for box, part in self.parts.items()}
-        np.savez(folder / f"model-{self.rank}.npz", allow_pickle=False, **keyed)
-
-
-def load(folder: Path, layout: Layout) -> Tensors:
-    """The global tensors from all ranks' files."""
-    parts: Parts = {}
-    for path in folder.glob("model-*.npz"):
-        with np.load(path) as file:
-            for key in file.files:
-                number, start, shape = json.loads(key)
-                parts[Box(number, tuple(start), tuple(shape))] = file[key]
-    return whole_of(parts, layout)
-
-
-def _where(box: Box) -> tuple[slice, ...]:
-    return tuple(slice(start, start + size) for start, size in zip(box.start, box.shape, strict=True))
-
-
-def whole_of(parts: Mapping[Box, NDArray[np.float32]], layout: Layout) -> Tensors:
-    """Global tensors by number; every element must be in a part."""
-    whole = [np.full(spec.shape, np.nan, dtype=np.float32) for spec in layout.tensors]
-    for box, values in parts.items():
-        whole[box.tensor][_where(box)] = values.reshape(box.shape)
-    assert not any(np.isnan(tensor).any() for tensor in whole), "some elements are in no part"
-    return whole
 
 
 @dataclass(frozen=True)
@@ -125,9 +82,9 @@ class Trial:
     """Vanish between the final cut and the last save (`save`), or between that save and telling of it (`saved`)."""
     looks: bool = True
     """Whether `at_start` is wanted; it costs the memory of the model and the anchors."""
-    model_type: type[TrialModel] = TrialModel
+    model_type: type[QuadraticModel] = QuadraticModel
     islands: list[Island] = field(default_factory=list)
-    models: list[TrialModel] = field(default_factory=list)
+    models: list[QuadraticModel] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     steps_done: int = 0
     vanished: bool = False
@@ -149,7 +106,8 @@ class Trial:
         facts = JobFacts(step, f"trial-{self.island_id}", lambda: self.address, resumed_from=self.resume_from)
         for rank, group in enumerate(ThreadGroup.make(self.ranks)):
             model = self.model_type(rank, self.ranks, start=self.start, target=self.target, specs=self.specs)
-            model.resumed_from = self.resume_from
+            if self.resume_from is not None:
+                model.resume = partial(checkpoint.read_values, self.resume_from)
             self.models.append(model)
             self.islands.append(Island(settings, model, group, facts))
         self._threads = [threading.Thread(target=self._rank, args=(r,), daemon=True) for r in range(self.ranks)]
@@ -179,7 +137,7 @@ class Trial:
         finally:
             island.close(failure)
 
-    def _train(self, rank: int, island: Island, model: TrialModel) -> None:
+    def _train(self, rank: int, island: Island, model: QuadraticModel) -> None:
         island.start()
         if self.looks:
             self._started.append(_values(island, model))
@@ -219,9 +177,8 @@ class Trial:
         """As a trainer does: the model, then the record beside it."""
         if self.out is None:
             return
-        folder = self.out / f"checkpoint-{step}"
-        folder.mkdir(parents=True, exist_ok=True)
-        self.models[rank].save(folder)
+        folder = checkpoint.folder_of(self.out, step)
+        checkpoint.write_values(folder, self.models[rank])
         self.islands[rank].save(folder, step)
         if rank == 0:
             self.saved_at.append(step)
@@ -286,7 +243,7 @@ class Trial:
         return sum(one.pushed_bytes for one in traffic), sum(one.fetched_bytes for one in traffic)
 
 
-def _values(island: Island, model: TrialModel) -> tuple[Parts, Parts]:
+def _values(island: Island, model: QuadraticModel) -> tuple[Parts, Parts]:
     store, pieces = island.performer.values, island.performer.pieces
     assert store is not None and pieces is not None
     anchors: Parts = {}

@@ -1,13 +1,12 @@
 """The fork server: return codes, logs, signals, time limits, jobs side by side, and nothing left behind."""
 
-import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from swift_diloco.tools.quickstart.jobs.commands import free_port
+from tests.fakes.waiting import wait_until
 from tests.forkserver.forkserver import ForkServer, RunningJob, rank_environment
 from tests.forkserver.logs import read_steps
 from tests.forkserver.tiny import TinyProject
@@ -18,10 +17,8 @@ TASKS = "tests.forkserver.tasks"
 
 
 def wait_for_text(job: RunningJob, text: str, rank: int = 0) -> None:
-    deadline = time.monotonic() + 30
-    while text not in job.text(rank):
-        assert time.monotonic() < deadline and not job.finished, job.text(rank)
-        os.sched_yield()
+    wait_until(lambda: text in job.text(rank) or job.finished, f"{text!r} from rank {rank}")
+    assert text in job.text(rank), job.text(rank)
 
 
 def is_alive(pid: int) -> bool:
@@ -72,10 +69,7 @@ def test_closing_ends_ranks_and_their_helper_processes(tmp_path: Path) -> None:
         wait_for_text(job, "child")
         child = int(job.text().split()[-1])
         assert is_alive(child) and is_alive(job.pids[0])
-    deadline = time.monotonic() + 10
-    while is_alive(child) or is_alive(job.pids[0]):
-        assert time.monotonic() < deadline
-        os.sched_yield()
+    wait_until(lambda: not is_alive(child) and not is_alive(job.pids[0]), "the end of both", within_s=10.0)
 
 
 def test_a_mistake_of_the_user_is_one_line_and_exit_code_2(

@@ -90,6 +90,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     format: int
     wire_version: int
+    """Of the syncer that wrote it, for who looks into the file. Reading depends on `format` alone."""
     number: int
     """Counts the manifests of a folder."""
     state: SavedState

@@ -161,6 +161,8 @@ class Audit:
     def _commit(self, number: int, line: lines.Commit) -> None:
         self._report.commits += not line.void
         self._report.void += line.void
+        if not line.void:
+            self._report.times.add(line)
         expected = self._step + 1
         if line.t != expected:
             self._violate(f"outer step {line.t} is committed where {expected} was due", number)

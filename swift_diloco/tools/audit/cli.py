@@ -51,6 +51,11 @@ def text_of(report: AuditReport) -> list[str]:
         f"{report.discarded} steps were in no push: an install discarded them, or their update was skipped.",
         f"{report.replayed} local steps were done again by restarted islands, as new work.",
     ]
+    if times := report.times.plain():
+        lines.append(
+            f"A round took {times['round_s']:.3g} s (median; at most {times['round_s_max']:.3g} s), "
+            f"{times['quorum_s']:.3g} s of them until its quorum and {times['merge_s']:.3g} s for its merge."
+        )
     if report.torn:
         lines.append(f"{report.torn} line(s) were torn off by a killed process.")
     if report.ok:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from statistics import median
 
-from swift_diloco.core.formats.tape_lines import Pushed
+from swift_diloco.core.formats.tape_lines import Commit, Pushed
 
 
 class Fate(Enum):
@@ -71,6 +72,27 @@ class Sum:
         return {"pushes": self.pushes, "steps": self.steps, "tokens": self.tokens}
 
 
+@dataclass
+class RoundTimes:
+    """How long the rounds took whose outer step was taken, in the words of the tape."""
+
+    quorum_s: list[float] = field(default_factory=list)
+    round_s: list[float] = field(default_factory=list)
+    merge_s: list[float] = field(default_factory=list)
+
+    def add(self, line: Commit) -> None:
+        self.quorum_s.append(line.quorum_s)
+        self.round_s.append(line.round_s)
+        self.merge_s.append(line.merge_s)
+
+    def plain(self) -> dict[str, float]:
+        """Medians, and the longest round; nothing where there was none."""
+        if not self.round_s:
+            return {}
+        medians = {"quorum_s": median(self.quorum_s), "round_s": median(self.round_s), "merge_s": median(self.merge_s)}
+        return {**medians, "round_s_max": max(self.round_s)}
+
+
 @dataclass(frozen=True)
 class Breach:
     """A broken rule and the lines of the tape that show it."""
@@ -88,6 +110,7 @@ class AuditReport:
     commits: int = 0
     void: int = 0
     lost_commits: int = 0
+    times: RoundTimes = field(default_factory=RoundTimes)
     refused: int = 0
     pushed: Sum = field(default_factory=Sum)
     fates: dict[Fate, Sum] = field(default_factory=lambda: {fate: Sum() for fate in Fate})
@@ -115,6 +138,7 @@ class AuditReport:
             "commits": self.commits,
             "void_commits": self.void,
             "lost_commits": self.lost_commits,
+            "round_times": self.times.plain(),
             "refused_offers": self.refused,
             "pushed": self.pushed.plain(),
             **{fate.value: total.plain() for fate, total in self.fates.items()},

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from swift_diloco.cli import main
 from swift_diloco.tools.audit.cli import MEANING, text_of
@@ -46,3 +47,11 @@ def test_the_text_has_a_row_per_fate_with_its_meaning_and_ends_in_the_verdict(tm
 
 def test_lines_that_were_torn_off_are_told_only_where_there_are_some() -> None:
     assert not any("torn off" in line for line in text_of(AuditReport()))
+
+
+def test_how_long_rounds_took_is_told_of_those_whose_step_was_taken(tmp_path: Path) -> None:
+    taken = replace(commit(1), quorum_s=2.0, round_s=5.0, merge_s=0.25)
+    void = replace(commit(2, void=True), quorum_s=50.0, round_s=60.0)
+    line = "A round took 5 s (median; at most 5 s), 2 s of them until its quorum and 0.25 s for its merge."
+    assert line in text_of(found(tmp_path, INIT, joined(0), taken, void))
+    assert not any(each.startswith("A round took") for each in text_of(AuditReport()))

@@ -232,15 +232,34 @@ class Log:
     text: str
 
 
-RankEffect = (
-    Dial | Bind | Introduce | Tell | ProvideInit | NameAnchor | Install | FetchExactly | Capture | ForgetUpload | Log
-)
-"""What each rank does with its links, its anchors and its part of the model."""
+Deed = Install | Bind | Introduce | ProvideInit | NameAnchor | FetchExactly | Capture | ForgetUpload
+"""What each rank does with its anchors, its part of the model and its bulk link. It may fail on one of them."""
+
+Word = Dial | Tell | Log
+"""What rank 0 says, to the syncer or to people: only when the deeds before it succeeded on every rank."""
 
 TrainingEffect = StopTraining | SeekSyncer | SaveNow | Abort | Fail
 """What ends or interrupts the training, the same on all ranks."""
 
-Effect = RankEffect | TrainingEffect
+Effect = Deed | Word | TrainingEffect
+
+
+def sorted_out(effects: Sequence[Effect]) -> tuple[list[Deed], list[Word], list[TrainingEffect]]:
+    """What is to be done, what is to be said after it, and what follows for the training: each in its order, as both
+    shells go about it. Raises AssertionError for what is none of them, and where something comes before an install."""
+    installs_of(effects)
+    deeds: list[Deed] = []
+    words: list[Word] = []
+    ends: list[TrainingEffect] = []
+    for effect in effects:
+        if isinstance(effect, Deed):
+            deeds.append(effect)
+        elif isinstance(effect, Word):
+            words.append(effect)
+        else:
+            assert isinstance(effect, TrainingEffect), f"no shell knows the effect {effect}"
+            ends.append(effect)
+    return deeds, words, ends
 
 
 def installs_of(effects: Sequence[Effect]) -> list[Install]:

@@ -3,7 +3,8 @@
 Knows no trainer (that is `ModelPieces` and `RankGroup`) and takes no decision of its own. Every rank runs one `Island`;
 all public methods but `close` are collective. At a boundary rank 0 shares its clock and what its control link heard,
 all ranks feed that to the same session, vote on what is staged, and perform the same effects on their own pieces.
-Whatever fails on one rank is voted on and raises on all, so nobody is left alone in a collective.
+A vote covers what it follows: whatever fails on one rank raises on all, before anything is said, trained or saved
+after it, and leaves nobody alone in a collective.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from swift_diloco.island.numbers.host_buffers import HostBuffers
 from swift_diloco.island.numbers.model_pieces import ModelPieces
 from swift_diloco.island.performer import Introduction, Links, Performer
 from swift_diloco.island.ranks.rank_group import RankGroup
-from swift_diloco.island.ranks.together import from_rank_0
+from swift_diloco.island.ranks.together import all_or_none, from_rank_0
 
 POLL_S = 0.05
 """Longest sleep of a waiting island before its ranks look at their staged values again (rank 0 wakes on a message)."""
@@ -110,7 +111,7 @@ class Island:
         self.blocked_s = 0.0
         """Time spent in boundaries since the start (s)."""
         self._links = Links(None, None, HostBuffers())
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self.instruction = Instruction()
         """What the trainer must do, as of the latest boundary; an order to stop stays."""
         self._now = 0.0
@@ -313,7 +314,7 @@ class Island:
         self._note_failures()
         *agreed, healthy = self.group.all_true([*mine, self._failure is None])
         if not healthy:
-            raise self._failure or PeerError("another rank of this island failed; its log says why")
+            all_or_none(self.group, self._fail)
         for name, here, everywhere in zip(wanted, mine, agreed, strict=True):
             if here and not everywhere:
                 self.performer.release(name)
@@ -327,22 +328,41 @@ class Island:
         except DilocoError as error:
             self._failure = self._failure or error
 
+    def _fail(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
     def _feed(self, event: events.Event) -> None:
-        """One event into the session, its effects performed. What fails on this rank alone waits for the next vote."""
+        """One event into the session, its effects performed: deeds on every rank, then words, then what they mean for
+        the training. Nothing is said, trained or saved after a deed that failed on any rank."""
         try:
             effects = self.story.handle(event, now=self._now)
         except Exception as error:
             if self.group.rank == 0:  # all ranks run the same session on the same events: it raises on all
                 tell(self.story, self.job.folder or Path(), error)
             raise
+        deeds, words, ends = events.sorted_out(effects)
+        self._perform(deeds)
+        for word in words:
+            self._say(word)
+        for end in ends:
+            self._decide(end)
+
+    def _perform(self, deeds: Sequence[events.Deed]) -> None:
+        """The one vote on effects: every rank does its own part, then all carry on together or raise together. What is
+        collective comes after all have done their own, so that a rank which fails leaves nobody waiting."""
+        if deeds:
+            all_or_none(self.group, lambda: self.performer.perform(deeds))
+        if events.installs_of(deeds):
+            all_or_none(self.group, lambda: self.performer.spread(deeds))
+
+    def _say(self, word: events.Word) -> None:
+        """What cannot even be said (rank 0) waits for the next vote: it is no part of the model."""
         try:
-            self.performer.perform(effects)
+            self.performer.say(word)
         except Exception as error:
-            logger.exception("rank %d: an effect of %s failed", self.group.rank, type(event).__name__)
+            logger.exception("rank %d could not say %s", self.group.rank, type(word).__name__)
             self._failure = self._failure or error
-        for effect in effects:
-            if isinstance(effect, events.TrainingEffect):
-                self._decide(effect)
 
     def _decide(self, effect: events.TrainingEffect) -> None:
         """Effects that end or interrupt the training: the same on all ranks."""

@@ -1,9 +1,9 @@
 """What a rank does when its session says so: the links, the anchors and the model of one rank.
 
-Performs effects; decides nothing, asks no session and never waits for the network. Effects that end or interrupt the
-training are the island's.
+Performs deeds and says words; decides nothing, asks no session and never waits for the network. Effects that end or
+interrupt the training are the island's, and so is the vote: nothing is said here before it.
 
-Invariant: all installs of one boundary are written into the model in one go, before the boundary's other effects.
+Invariant: all installs of one boundary are written into the model in one go, before the boundary's other deeds.
 """
 
 from __future__ import annotations
@@ -92,23 +92,39 @@ class Performer:
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
-    def perform(self, effects: Sequence[events.Effect]) -> None:
-        """In order, the installs in one go."""
-        if installs := events.installs_of(effects):
+    def perform(self, deeds: Sequence[events.Deed]) -> None:
+        """In order, the installs in one go. Not collective: what goes wrong here leaves no other rank waiting."""
+        if installs := events.installs_of(deeds):
             self._install(installs)
-        for effect in effects:
-            self._perform(effect)
+        for deed in deeds:
+            self._perform(deed)
 
-    def _perform(self, effect: events.Effect) -> None:
-        match effect:
+    def spread(self, deeds: Sequence[events.Deed]) -> None:
+        """Carry what all ranks have installed to their copies of each other's values. Collective."""
+        installs = events.installs_of(deeds)
+        if written := {i.name.fragment for i in installs if i.align is not events.Align.KEEP}:
+            self._store.spread(written)
+        if installs:
+            self.log("debug", "installed " + ", ".join(f"{i.name.fragment}@{i.name.version}" for i in installs))
+
+    def say(self, word: events.Word) -> None:
+        """Rank 0 says it."""
+        match word:
             case events.Dial():
-                self.tell(self._hello(effect))
+                self._tell(self._hello(word))
+            case events.Tell(message):
+                self._tell(message)
+            case events.Log(level, text):
+                self.log(level, text)
+            case _:
+                assert_never(word)
+
+    def _perform(self, effect: events.Deed) -> None:
+        match effect:
             case events.Bind(plan):
                 self._bind(plan)
             case events.Introduce():
                 self._introduce(effect)
-            case events.Tell(message):
-                self.tell(message)
             case events.ProvideInit(uploads):
                 self._provide_init(uploads)
             case events.NameAnchor(name):
@@ -121,17 +137,12 @@ class Performer:
                 self._capture(effect)
             case events.ForgetUpload(push, arrived):
                 self._forget(push, arrived)
-            case events.Log(level, text):
-                self.log(level, text)
-            case events.StopTraining() | events.SeekSyncer() | events.SaveNow() | events.Abort() | events.Fail():
-                pass  # the island's
             case events.Install():
                 pass  # written already
             case _:
                 assert_never(effect)
 
-    def tell(self, message: IslandMessage) -> None:
-        """Send a control message (rank 0)."""
+    def _tell(self, message: IslandMessage) -> None:
         if self._control is not None:
             self._control.send(message)
 
@@ -208,4 +219,3 @@ class Performer:
                 values = self._bulk.take(install.name)
             arrivals.append(Arrival(fragment, values, install.align, install.alpha))
         self._store.install(arrivals)
-        self.log("debug", "installed " + ", ".join(f"{i.name.fragment}@{i.name.version}" for i in installs))

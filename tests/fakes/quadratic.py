@@ -6,7 +6,7 @@ target + (start - target)(1 - lr)^n.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -90,6 +90,10 @@ class QuadraticModel:
             parts = torch.split(stream, [box.elements for box in self.pieces.fragment_boxes(fragment)])
             for box, part in zip(self.pieces.fragment_boxes(fragment), parts, strict=True):
                 self.parts[box].copy_(part)
+
+    def spread(self, fragments: Collection[int]) -> None:
+        """No rank has copies of another's parts."""
+        self.watch("spread")
 
     def train(self, lr: float) -> None:
         """One local step."""

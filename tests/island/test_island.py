@@ -67,6 +67,18 @@ class Staged(Performer):
 
     here: Sequence[ValueName] = ()
     released: Sequence[ValueName] = ()
+    said: Sequence[events.Word] = ()
+    fault: DilocoError | None = None
+    mute = False
+
+    def check(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+    def say(self, word: events.Word) -> None:
+        if self.mute:
+            raise OSError("mute")
+        self.said = (*self.said, word)
 
     def reserve(self, wanted: Sequence[ValueName]) -> list[bool]:
         return [name in self.here for name in wanted]
@@ -116,14 +128,35 @@ def test_a_boundary_feeds_the_step_first_and_then_what_all_ranks_have_staged() -
     assert [cast(Staged, island.performer).released for island in islands] == [(), (other,)]
 
 
-def test_an_effect_that_fails_on_one_rank_fails_the_next_boundary_on_all() -> None:
-    islands = [island_of(group, effects={events.StepEnded: [BIND]}) for group in ThreadGroup.make(2)]
-    cast(Model, islands[1].model).broken = True
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_nothing_is_said_or_done_after_a_deed_that_failed_on_any_rank(ranks: int) -> None:
+    effects: list[events.Effect] = [BIND, events.Log("error", "said"), events.StopTraining("told")]
+    islands = [island_of(group, effects={events.StepEnded: effects}) for group in ThreadGroup.make(ranks)]
+    cast(Model, islands[-1].model).broken = True
+    *others, broken = on_ranks(islands, lambda island: island.step_ended(1, trained=True, tokens=5))
+    assert broken == (OSError, "this rank's memory is gone")
+    assert others == [(DilocoError, "rank 1: this rank's memory is gone")] * (ranks - 1)
+    for island in islands:
+        assert cast(Script, island.session).seen == [events.StepEnded(1, True, 5)]
+        assert island.instruction == Instruction() and cast(Staged, island.performer).said == ()
+
+
+def test_what_a_link_could_not_do_fails_the_next_boundary_on_all_in_its_words() -> None:
+    islands = [island_of(group) for group in ThreadGroup.make(2)]
+    cast(Staged, islands[1].performer).fault = PeerError("the bulk link is lost")
+    assert (
+        on_ranks(islands, lambda island: island.step_ended(1, trained=True, tokens=5))
+        == [(DilocoError, "rank 1: the bulk link is lost")] * 2
+    )
+
+
+def test_a_word_that_rank_0_cannot_say_fails_the_next_boundary_on_all() -> None:
+    said: list[events.Effect] = [events.Log("info", "said")]
+    islands = [island_of(group, effects={events.StepEnded: said}) for group in ThreadGroup.make(2)]
+    cast(Staged, islands[0].performer).mute = True
     assert on_ranks(islands, lambda island: island.step_ended(1, trained=True, tokens=5)) == [
-        (PeerError, "another rank of this island failed; its log says why"),
-        (OSError, "this rank's memory is gone"),
-    ]
-    assert [cast(Script, island.session).seen for island in islands] == [[events.StepEnded(1, True, 5)]] * 2
+        (OSError, "mute"), (DilocoError, "rank 0: mute"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,9 @@ class Model:
         for fragment, new in values.items():
             self.values[fragment] = new.clone()
 
+    def spread(self, fragments: Collection[int]) -> None:
+        self.calls.append(("spread", sorted(fragments)))
+
 
 class Control:
     """A control link that carries nothing."""
@@ -121,7 +124,11 @@ class Rank:
 
     def perform(self, *effects: events.Effect) -> list[Any]:
         self.calls.clear()
-        self.performer.perform(effects)
+        deeds, words, _ = events.sorted_out(effects)
+        self.performer.perform(deeds)
+        self.performer.spread(deeds)
+        for word in words:
+            self.performer.say(word)
         if self.performer.values is not None:
             self.performer.values.await_deltas()
         return list(self.calls)
@@ -163,7 +170,15 @@ def test_installs_of_a_boundary_are_written_together_before_its_other_effects() 
     rank.perform(events.Bind(PLAN))
     effects = (Install(V0, Align.OVERWRITE), Install(V1, Align.OVERWRITE), events.Tell(done))
     written = ("write", {0: [10.0, 10.0], 1: [11.0, 11.0, 11.0]})
-    assert rank.perform(*effects) == [("take", V0), ("take", V1), written, done]
+    assert rank.perform(*effects) == [("take", V0), ("take", V1), written, ("spread", [0, 1]), done]
+
+
+def test_a_value_that_is_the_anchor_is_not_carried_to_other_ranks() -> None:
+    rank = Rank().installed()
+    assert rank.perform(Install(V0, Align.KEEP), Install(V1, Align.ANCHOR)) == [
+        ("take", V0), ("write", {1: [11.0, 11.0, 11.0]}), ("spread", [1]),
+    ]  # fmt: skip
+    assert rank.perform(Install(V0, Align.KEEP)) == [("take", V0)]
 
 
 def test_an_install_behind_another_effect_is_an_error_and_nothing_is_done() -> None:
@@ -177,7 +192,7 @@ def test_an_install_behind_another_effect_is_an_error_and_nothing_is_done() -> N
 def test_an_anchor_is_written_again_without_a_download() -> None:
     rank = Rank().installed()
     rank.model.values[0] += 1
-    assert rank.perform(Install(V0, Align.ANCHOR)) == [("write", {0: [10.0, 10.0]})]
+    assert rank.perform(Install(V0, Align.ANCHOR)) == [("write", {0: [10.0, 10.0]}), ("spread", [0])]
 
 
 def test_a_named_anchor_is_told_to_the_link_and_nothing_is_written() -> None:
@@ -211,7 +226,7 @@ def test_a_capture_offers_local_minus_anchor_and_keeps_the_local_values_if_told(
         with pytest.raises(KeyError):
             rank.perform(install)
     else:
-        assert rank.perform(install)[1:] == [("write", {0: [carried, carried]})]
+        assert rank.perform(install)[1:] == [("write", {0: [carried, carried]}), ("spread", [0])]
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -233,7 +248,7 @@ def test_a_rank_without_links_writes_its_part_and_says_nothing() -> None:
         events.Tell(Done("s", "g", 3)),
     )
     assert rank.perform(*effects) == [("model.bind", PLAN)]
-    assert rank.perform(Install(V0, Align.OVERWRITE)) == [("write", {0: [1.0, 1.0]})]
+    assert rank.perform(Install(V0, Align.OVERWRITE)) == [("write", {0: [1.0, 1.0]}), ("spread", [0])]
 
 
 def test_what_ends_or_interrupts_the_training_is_left_to_the_island() -> None:

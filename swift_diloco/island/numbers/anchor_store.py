@@ -9,7 +9,7 @@ on another thread. Invariant: no anchor is replaced and no delta is read before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -91,7 +91,7 @@ class AnchorStore:
             self._buffers.give(values)
 
     def install(self, arrivals: Sequence[Arrival]) -> None:
-        """Write values into the model in one go; each becomes its fragment's anchor. Collective over the ranks."""
+        """Write values into this rank's part of the model in one go; each becomes its fragment's anchor."""
         self.await_deltas()
         written = {a.fragment: self._aligned(a) for a in arrivals if a.align is not Align.KEEP}
         if written:
@@ -102,6 +102,10 @@ class AnchorStore:
             self._anchors[arrival.fragment] = arrival.values
             if old is not None and old is not arrival.values:
                 self._buffers.give(old)
+
+    def spread(self, fragments: Collection[int]) -> None:
+        """Have every rank's copies of these fragments hold what was installed. Collective over the ranks."""
+        self._model.spread(fragments)
 
     def _local(self, fragment: int) -> Values:
         values = self._buffers.take(self._pieces.elements(fragment))

@@ -6,7 +6,7 @@ else of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -20,8 +20,8 @@ class ModelPieces(Protocol):
     """The FP32 values of the model that this rank owns, read and written in the order of its streams.
 
     Life: `specs` on every rank, gathered to one layout; `boxes` of that layout; `bind` once the fragments are
-    known; then `read` and `write` at step boundaries. Every global element is owned by exactly one rank; a rank
-    may own nothing.
+    known; then `read`, `write` and `spread` at step boundaries. Every global element is owned by exactly one rank; a
+    rank may own nothing.
     """
 
     def specs(self) -> Sequence[TensorSpec]:
@@ -43,10 +43,14 @@ class ModelPieces(Protocol):
         ...
 
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
-        """Install new values (fragment -> f32 CPU stream): FP32 master and low-precision copy together, on owner and
-        replicas.
+        """Give what this rank owns new FP32 values (fragment -> f32 CPU stream). Not collective: whatever goes wrong
+        here leaves no other rank in a collective, and is voted on before `spread`."""
+        ...
 
-        Collective: every rank of the island calls it at the same boundary for the same fragments, with empty streams
-        where it owns nothing.
+    def spread(self, fragments: Collection[int]) -> None:
+        """Carry the values written to these fragments to the copies of other ranks, and into the low-precision
+        parameters that the next step reads.
+
+        Collective: every rank of the island calls it at the same boundary for the same fragments.
         """
         ...

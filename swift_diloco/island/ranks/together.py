@@ -30,9 +30,10 @@ def all_or_none(group: RankGroup, work: Callable[[], T]) -> T:
         result = work()
     except Exception as caught:
         error = caught
-    first = _first_failure(group, error)
-    if first is None and error is None:
+    (all_succeeded,) = group.all_true([error is None])
+    if all_succeeded:
         return result
+    first = _first_failure(group, error)
     if error is not None and not isinstance(error, DilocoError):
         raise error
     assert first is not None, "a rank that failed reports it"

@@ -267,8 +267,8 @@ class Life:
         effects = self.story.handle(event, now=self.world.now)
         if self.world.checked:
             self.session.validate()
-        events.installs_of(effects)  # come first, here as in a real island
-        for effect in effects:
+        deeds, words, ends = events.sorted_out(effects)
+        for effect in (*deeds, *words, *ends):
             if self.alive:
                 self._perform(effect)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -68,6 +68,9 @@ class NoModel:
 
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
         """They go nowhere."""
+
+    def spread(self, fragments: Collection[int]) -> None:
+        """There is no other rank."""
 
 
 class ForgetfulStore(AnchorStore):
@@ -219,7 +222,11 @@ class Rank:
 
     def _feed(self, event: events.Event) -> None:
         effects = self.session.handle(event, now=time.monotonic())
-        self._performer.perform(effects)
-        for effect in effects:
-            if isinstance(effect, events.Fail | events.Abort):
-                raise DilocoError(f"island {self.island}: {effect.reason}")
+        deeds, words, ends = events.sorted_out(effects)
+        self._performer.perform(deeds)
+        self._performer.spread(deeds)
+        for word in words:
+            self._performer.say(word)
+        for end in ends:
+            if isinstance(end, events.Fail | events.Abort):
+                raise DilocoError(f"island {self.island}: {end.reason}")

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -107,6 +107,9 @@ class FlatModel:
         for fragment, stream in values.items():
             for part, tensor in self._parts(fragment, stream):
                 tensor.copy_(part)
+
+    def spread(self, fragments: Collection[int]) -> None:
+        """There is no other rank."""
 
     def _parts(self, fragment: int, stream: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
         boxes = self._pieces.fragment_boxes(fragment)

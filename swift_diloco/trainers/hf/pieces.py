@@ -10,7 +10,7 @@ the written ones.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,7 @@ class HfPieces:
 
     @torch.no_grad()
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
-        """Install new values: this rank's own, then those of the other ranks over the training network. Collective."""
+        """Give the weights that this rank owns new values."""
         for fragment in sorted(values):
             bound = self._fragments[fragment]
             check_stream(fragment, values[fragment], bound.elements)
@@ -152,10 +152,16 @@ class HfPieces:
             for weight in bound.owned:
                 weight.write(values[fragment][position : position + weight.elements])
                 position += weight.elements
-            if self._group.size > 1:
-                for rank, views in enumerate(bound.ranges):
-                    pass_on(views, rank, mine=rank == self._group.rank)
             await_copies(weight.device for weight in bound.owned)
+
+    @torch.no_grad()
+    def spread(self, fragments: Collection[int]) -> None:
+        """Every rank's own weights to all others, over the training network. Collective."""
+        if self._group.size == 1:
+            return
+        for fragment in sorted(fragments):
+            for rank, views in enumerate(self._fragments[fragment].ranges):
+                pass_on(views, rank, mine=rank == self._group.rank)
 
 
 def trained_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

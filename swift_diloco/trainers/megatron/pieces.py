@@ -11,14 +11,14 @@ all ranks agree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from swift_diloco.core.errors import UserError
+from swift_diloco.core.errors import InternalError, UserError
 from swift_diloco.core.layout.boxes import Box
 from swift_diloco.core.layout.pieces import PieceMap
 from swift_diloco.core.layout.tensors import Layout, TensorSpec
@@ -113,11 +113,7 @@ class MegatronPieces:
 
     @torch.no_grad()
     def write(self, values: Mapping[int, torch.Tensor]) -> None:
-        """Install new values: masters of owner and copies, then the parameters of all ranks. Collective."""
-        if self._replicator is None:
-            raise RuntimeError("`boxes` must come before `write`")
-        tensors: frozenset[int] = frozenset()
-        parameters: frozenset[torch.nn.Parameter] = frozenset()
+        """Give the masters that this rank owns new values."""
         for fragment in sorted(values):
             bound = self._fragments[fragment]
             check_stream(fragment, values[fragment], bound.elements)
@@ -126,9 +122,15 @@ class MegatronPieces:
                 end = position + segment.values.numel()
                 segment.values.copy_(values[fragment][position:end], non_blocking=True)
                 position = end
-            tensors |= bound.tensors
-            parameters |= bound.parameters
-        self._replicator.exchange(tensors)
-        publish(self._masters, parameters, self._chunks)
         for fragment in sorted(values):
             await_copies(segment.values.device for segment in self._fragments[fragment].segments)
+
+    @torch.no_grad()
+    def spread(self, fragments: Collection[int]) -> None:
+        """Masters of copies, then the parameters of all ranks. Collective."""
+        if self._replicator is None:
+            raise InternalError("`boxes` must come before `spread`")
+        bound = [self._fragments[fragment] for fragment in sorted(fragments)]
+        self._replicator.exchange(frozenset[int]().union(*(each.tensors for each in bound)))
+        parameters = frozenset[torch.nn.Parameter]().union(*(each.parameters for each in bound))
+        publish(self._masters, parameters, self._chunks)

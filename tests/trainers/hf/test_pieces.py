@@ -44,6 +44,7 @@ def test_a_lone_rank_reads_and_writes_every_element_in_stream_order(dtype: torch
     named = dict(network.named_parameters())
     new = {f: torch.randn(where.elements(f)) for f in range(2)}
     pieces.write(new)
+    pieces.spread(range(2))
     for fragment, tensors in enumerate(where.plan.fragments):
         out = torch.empty(where.elements(fragment))
         pieces.read(fragment, out)
@@ -59,6 +60,7 @@ def _installed(rank: int) -> list[float]:
     _, where = bound(pieces)
     value = rank + 1 + 2.0**-12  # not a bf16 number
     pieces.write({f: torch.full((where.elements(f),), value) for f in range(2)})
+    pieces.spread(range(2))
     out = torch.empty(where.elements(0))
     pieces.read(0, out)
     assert bool((out == value).all())

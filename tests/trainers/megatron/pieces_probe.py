@@ -74,6 +74,7 @@ class PiecesProbe(MegatronCallback):  # type: ignore[misc]
             self.report["write_back"] = self._write_back()
         if step == WRITE_AFTER_STEP:
             self.pieces.write(self._streams())
+            self.pieces.spread(range(FRAGMENTS))
             self.report["wrong"] = self._wrong_places()
         if step == WRITE_AFTER_STEP + 1:
             self.report["moved"] = self._distance_to_written()
@@ -125,6 +126,7 @@ class PiecesProbe(MegatronCallback):  # type: ignore[misc]
                 chunk.start_param_sync(force_sync=True)
         before = self._bits()
         self.pieces.write({fragment: self._read(fragment) for fragment in range(FRAGMENTS)})
+        self.pieces.spread(range(FRAGMENTS))
         return {name: torch.equal(bits, before[name]) for name, bits in self._bits().items()}
 
     def _bits(self) -> Mapping[str, torch.Tensor]:

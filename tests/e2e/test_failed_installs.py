@@ -21,7 +21,7 @@ from tests.fakes.trial import Trial, TrialModel
 pytestmark = pytest.mark.net
 
 BROKEN = "this device is gone"
-STEPS = 12
+STEPS = 30
 
 MOMENTS: dict[str, Callable[[Trial], bool]] = {
     "start": lambda trial: True,
@@ -63,12 +63,12 @@ def test_an_install_that_fails_on_one_rank_ends_the_island_before_anything_else(
     out = tmp_path / "out"
     with SyncerProcess(tmp_path / "run", *FAST, "--expected-islands", "2") as syncer:
         broken = Trial(
-            syncer.address, STEPS, 1, ranks, start=4.0, out=out, save_every=1, looks=False,
+            syncer.address, STEPS, 1, ranks, start=4.0, step_s=0.03, out=out, save_every=1, looks=False,
             model_type=type("Broken", (Fragile,), {"what": what, "moment": moment}),
         )  # fmt: skip
         model: Any = broken.model_type
         model.trial = broken
-        other = Trial(syncer.address, STEPS).begin()
+        other = Trial(syncer.address, STEPS, step_s=0.03).begin()
         broken.begin()
         with pytest.raises((RuntimeError, DilocoError), match=BROKEN):
             broken.join()

@@ -82,8 +82,8 @@ class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # How an island takes new global values.
     align: Annotated[
         Literal["overwrite", "blend", "carry"],
-        Setting("install global values over local ones, mixed with them, or keeping newer progress", kept=True),
-    ] = "overwrite"
+        Setting("carry keeps local progress that was not pushed yet; overwrite and blend lose it", kept=True),
+    ] = "carry"
     alpha: Annotated[
         float, Setting("share of the local value when align is blend", minimum=0, maximum=1, kept=True)
     ] = 0.5
@@ -103,7 +103,12 @@ class SyncerSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Patience.
     grace_gamma: Annotated[float, Setting("share of the spare time spent waiting after quorum", minimum=0)] = 0.8
     grace_tau: Annotated[float, Setting("local steps a round may take before grace shrinks", minimum=0)] = 2.0
-    grace_cap_s: Annotated[float, Setting("longest grace after quorum", unit="s", minimum=0)] = 1.0
+    grace_cap_s: Annotated[
+        float,
+        Setting(
+            "longest grace after quorum; a local step where that is longer; 0 waits for nobody", unit="s", minimum=0
+        ),
+    ] = 1.0
     quorum_timeout_s: Annotated[
         float, Setting("how long a round waits for its quorum before it starts again", unit="s", minimum=0.1)
     ] = 900.0

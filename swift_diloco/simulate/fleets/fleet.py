@@ -64,7 +64,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """Memory traffic of the syncer while it merges: half of what a two-core machine copies."""
     quorum: int = 0
     min_islands: int = 1
-    align: str = "blend"
+    align: str = "carry"
     hours: float = 1.0
     """Simulated time."""
     seed: int = 0

@@ -39,6 +39,12 @@ def grace_s(gamma: float, spare_s: float | None, cap_s: float) -> float:
     return cap_s if spare_s is None else min(cap_s, max(0.0, gamma * spare_s))
 
 
+def grace_cap(cap_s: float, step_time: float | None) -> float:
+    """The longest grace: one local step, for islands answer between steps only, but no less than `cap_s`; none if that
+    is 0."""
+    return max(cap_s, step_time or 0.0) if cap_s else 0.0
+
+
 def spare_s(tau: float, step_time: float | None, quorum_s: float, sync_s: float) -> float | None:
     """Time a round may still take until the islands would notice: `tau` local steps less what it took and will take."""
     return None if step_time is None else tau * step_time - quorum_s - sync_s

@@ -47,6 +47,7 @@ def take(state: State, member: Member, offer: PushOffer, lag: int) -> Answer:
             )
         )
         state.held.gather(member.island, offer.anchor, offer.capture_step)
+        member.counts_from[fragment] = offer.capture_step
         state.do(OpenUpload(offer.push, member.generation, fragment, Encoding(state.settings.delta_encoding)))
     return answer
 
@@ -62,6 +63,9 @@ def drop_answer(state: State, missed: Round | Late, answer: Answer, reason: str,
     if member is not None:
         # The island may have joined again since: its present generation was told at Welcome that the anchor is held.
         anchor = None if answer.empty else answer.anchor
+        if member.joined and member.generation == answer.generation:  # what it had counted counts again
+            counted = member.counts_from[missed.fragment]
+            member.counts_from[missed.fragment] = min(counted, answer.capture_step - answer.steps)
         state.send(member, Dropped(state.session, member.generation, answer.push, reason, anchor))
     state.tape(
         tape_lines.Dropped(island=answer.island, push=answer.push, t=missed.t, fragment=missed.fragment, reason=reason)

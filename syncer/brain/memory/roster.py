@@ -73,8 +73,8 @@ class Member:
     """Its control link is open."""
     rank_peers: dict[int, Peer] = field(default_factory=dict)
     boxes: dict[int, tuple[Box, ...]] = field(default_factory=dict)
-    installed: list[int] = field(default_factory=list)
-    """Per fragment: the island's last known step when its present value was published. It installs no earlier."""
+    counts_from: list[int] = field(default_factory=list)
+    """Per fragment: the local step since which, as far as is known here, the island's work counts for its next push."""
 
     @property
     def joined(self) -> bool:
@@ -142,7 +142,7 @@ class Roster:
     def admit(self, member: Member, fragments: int) -> None:
         """The generation is a member."""
         member.enter(Presence.TRAINING)
-        member.installed = [member.clock.step] * fragments
+        member.counts_from = [member.clock.step] * fragments
         self.members[member.island] = member
 
     def finish(self, member: Member, presence: Presence) -> None:

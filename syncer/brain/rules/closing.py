@@ -156,8 +156,9 @@ class Closing:
         assert state.values is not None
         name = self._name(closed)
         state.values.publish(name)
-        for member in state.roster.members.values():
-            member.installed[closed.fragment] = member.clock.step
+        if state.settings.align != "carry":  # the others' work that was not pushed is overwritten, and counts no more
+            for member in state.roster.members.values():
+                member.counts_from[closed.fragment] = member.clock.step
         given = [answer for answer in closed.merging if not answer.empty]
         for answer in given:
             state.held.merge(answer.island, answer.anchor)

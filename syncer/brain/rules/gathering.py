@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from swift_diloco.core.formats.messages import Outcome, Pull, PushAnswer, PushOffer
-from syncer.brain.memory.pacing import grace_s, kth_smallest, launch_gap_s, spare_s
+from syncer.brain.memory.pacing import grace_cap, grace_s, kth_smallest, launch_gap_s, spare_s
 from syncer.brain.memory.phase import Phase
 from syncer.brain.memory.pushes import close_pulls, drop_answer, take
 from syncer.brain.memory.roster import Member
@@ -87,7 +87,7 @@ class Gathering:
 
     def _owes(self, gathered: Round, member: Member) -> bool:
         """Whether an answer can be expected: the H gate is passed, as far as is known here, or waived."""
-        trained = member.clock.step - member.installed[gathered.fragment]
+        trained = member.clock.step - member.counts_from[gathered.fragment]
         return member.done or trained >= self._state.settings.sync_every_steps
 
     # -- Answers ------------------------------------------------------------------------------------------------------
@@ -198,9 +198,9 @@ class Gathering:
             return settings.upload_grace_s  # The last rounds: everybody stands still, and what is missed now is lost.
         assert gathered.clock_at is not None
         times = (state.roster.members[i].clock.seconds for i in gathered.members if i in state.roster.members)
-        quorum_s = state.now - gathered.clock_at
-        spare = spare_s(settings.grace_tau, kth_smallest(times, k), quorum_s, state.sync_s)
-        return grace_s(settings.grace_gamma, spare, settings.grace_cap_s)
+        step_time, quorum_s = kth_smallest(times, k), state.now - gathered.clock_at
+        spare = spare_s(settings.grace_tau, step_time, quorum_s, state.sync_s)
+        return grace_s(settings.grace_gamma, spare, grace_cap(settings.grace_cap_s, step_time))
 
     def _restart(self, gathered: Round, reason: str) -> list[Closed]:
         """Begin the next attempt with the members of now."""

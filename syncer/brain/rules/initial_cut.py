@@ -144,7 +144,7 @@ class InitialCut:
         if self._durability.durable:
             state.do(AnnounceAll())
         for member in state.roster.members.values():
-            member.installed = [member.clock.step] * state.fragments
+            member.counts_from = [member.clock.step] * state.fragments
             member.clock.interrupt()
         sizes = [fragment_elements(state.layout, state.plan, f) for f in range(state.fragments)]
         fragments = tuple(

@@ -163,6 +163,7 @@ def test_a_counter_that_survives_an_install_is_caught(monkeypatch: pytest.Monkey
         self._free()
 
     monkeypatch.setattr(Anchor, "installed", installed)
+    monkeypatch.setattr(Anchor, "carried", installed)
     assert "steps, holds" in objects(checkers.deltas_hold_what_is_told, world())
 
 

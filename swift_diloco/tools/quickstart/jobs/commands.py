@@ -59,8 +59,6 @@ class TrainingRecipe:
     learning_rate: float = 3e-3
     sync_every_steps: int = 12
     fragments: int = 4
-    align: str = "carry"
-    """Steps made while a merge is under way count: on a busy machine that is up to 25, which overwrite would lose."""
     chaos: bool = False
     """An island and the syncer are killed midway: save often, and let the others go on."""
 
@@ -159,7 +157,6 @@ def syncer_arguments(recipe: TrainingRecipe) -> str:
         "quorum": recipe.islands,
         "sync-every-steps": recipe.sync_every_steps,
         "fragments": recipe.fragments,
-        "align": recipe.align,
         **(CHAOS_SYNCER if recipe.chaos else {}),
     }
     return shlex.join([word for name, value in flags.items() for word in (f"--{name}", str(value))])

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from syncer.brain.memory.pacing import grace_s, kth_smallest, launch_gap_s, pipeline_of, quorum_of, spare_s, weight_of
+from syncer.brain.memory.pacing import (
+    grace_cap,
+    grace_s,
+    kth_smallest,
+    launch_gap_s,
+    pipeline_of,
+    quorum_of,
+    spare_s,
+    weight_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +67,15 @@ def test_grace_is_a_share_of_the_time_to_spare_within_the_cap(
     step_time: float | None, quorum_s: float, sync_s: float, grace: float
 ) -> None:
     assert grace_s(0.8, spare_s(2.0, step_time, quorum_s, sync_s), 1.0) == pytest.approx(grace)
+
+
+@pytest.mark.parametrize(
+    ("cap_s", "step_time", "longest"), [(1.0, 30.0, 30.0), (1.0, 0.1, 1.0), (1.0, None, 1.0), (0.0, 30.0, 0.0)]
+)
+def test_the_longest_grace_is_a_local_step_where_that_is_longer(
+    cap_s: float, step_time: float | None, longest: float
+) -> None:
+    assert grace_cap(cap_s, step_time) == longest
 
 
 def test_weight_is_tokens_squared_per_step_or_equal_and_zero_without_steps() -> None:

@@ -22,7 +22,7 @@ def test_a_generation_becomes_a_member_and_ends_without_a_trace() -> None:
     roster.validate()
     assert not roster.members
     roster.admit(member, fragments=2)
-    assert member.installed == [3, 3]
+    assert member.counts_from == [3, 3]
     roster.finish(member, Presence.DONE)
     roster.finish(member, Presence.SAVED)
     assert roster.done == 1

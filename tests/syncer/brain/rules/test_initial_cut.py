@@ -75,7 +75,7 @@ def test_init_waits_for_island_0_however_many_others_are_there() -> None:
 def test_cold_start_asks_island_0_once_all_expected_are_there() -> None:
     desk = Desk(expected_islands=2, island_lease_s=60)
     plan = FragmentPlan(((0,), (1,)))
-    contract = Contract(sync_every_steps=1, island_lease_s=60.0)
+    contract = Contract(sync_every_steps=1, island_lease_s=60.0, align="carry")
     assert desk.join(1) == [
         AdoptLayout(desk.layout, plan),
         Send(control(1), Welcome(SESSION, "k1", "nonce-1", "k2", "", contract, plan)),

@@ -16,7 +16,8 @@ import torch
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.formats import tape_lines
 from tests.e2e.harness import FAST, SyncerProcess
-from tests.fakes.trial import Trial, TrialModel
+from tests.fakes.quadratic import QuadraticModel
+from tests.fakes.trial import Trial
 
 pytestmark = pytest.mark.net
 
@@ -31,7 +32,7 @@ MOMENTS: dict[str, Callable[[Trial], bool]] = {
 """From when on installs fail. Every step of the island is saved, so each boundary is one at which it saves, too."""
 
 
-class Fragile(TrialModel):
+class Fragile(QuadraticModel):
     """Its last rank breaks, in what it does alone or in what it does with the others."""
 
     trial: ClassVar[Trial]

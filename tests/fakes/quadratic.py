@@ -93,7 +93,6 @@ class QuadraticModel:
 
     def spread(self, fragments: Collection[int]) -> None:
         """No rank has copies of another's parts."""
-        self.watch("spread")
 
     def train(self, lr: float) -> None:
         """One local step."""

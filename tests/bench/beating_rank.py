@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from swift_diloco.core.formats.frames import Buffer, decode_header
 from swift_diloco.core.formats.messages import Heartbeat, HeartbeatReply, IslandMessage
-from swift_diloco.tools.bench.rank import NOTES_MAX, Dial, Notes, Rank, TimedControl
+from swift_diloco.tools.bench.rank import NOTES_MAX, DialTarget, Notes, Rank, TimedControl
 
 
 class BeatingControl(TimedControl):
     """Notes how long answers to heartbeats take."""
 
-    def __init__(self, dial: Dial, notes: Notes) -> None:
+    def __init__(self, dial: DialTarget, notes: Notes) -> None:
         super().__init__(dial, notes)
         self.heartbeat_s: deque[float] = deque(maxlen=NOTES_MAX)
         self._beats: deque[float] = deque(maxlen=NOTES_MAX)
@@ -48,5 +48,5 @@ class BeatingRank(Rank):
 
     control: BeatingControl
 
-    def control_to(self, dial: Dial) -> BeatingControl:
+    def control_to(self, dial: DialTarget) -> BeatingControl:
         return BeatingControl(dial, self.notes)

@@ -22,7 +22,7 @@ from swift_diloco.core.errors import DilocoError, exit_with
 from swift_diloco.tools.bench.cli import options_of
 from swift_diloco.tools.bench.lines import Detail, Figure, line, median, say, short
 from swift_diloco.tools.bench.processes import MIB, SyncerProcess, scratch_folder
-from swift_diloco.tools.bench.rank import Dial, even_layout
+from swift_diloco.tools.bench.rank import DialTarget, even_layout
 from tests.bench.beating_rank import BeatingRank
 from tests.bench.process_watch import ProcessWatch
 from tests.bench.receivers import JOIN, LEAVE, Receivers, Seen, Task
@@ -141,7 +141,7 @@ def run(options: CatchupOptions) -> list[Figure]:
         )
         address = syncer.address
         layout = even_layout(options.mebibytes * MIB // 4, options.fragments)
-        rank = stack.enter_context(BeatingRank(Dial(address, address, HEARTBEAT_S), 0, layout))
+        rank = stack.enter_context(BeatingRank(DialTarget(address, address, HEARTBEAT_S), 0, layout))
         world = World(rank, stack.enter_context(ProcessWatch(syncer.process.pid)))
         one = stack.enter_context(SlowAddresses(address, options.slow_mb_per_s * 1e6, 1)).addresses
         many = stack.enter_context(SlowAddresses(address, options.joiner_mb_per_s * 1e6, options.joiners)).addresses

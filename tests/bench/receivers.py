@@ -22,7 +22,7 @@ import msgspec
 from swift_diloco.core.errors import DilocoError
 from swift_diloco.island.brain.stages import Membership
 from swift_diloco.tools.bench.processes import end
-from swift_diloco.tools.bench.rank import Dial, even_layout
+from swift_diloco.tools.bench.rank import DialTarget, even_layout
 from tests.bench.beating_rank import BeatingRank
 
 TURN_S = 0.02
@@ -103,7 +103,7 @@ def main() -> None:
 def _ranks(task: Task) -> list[BeatingRank]:
     layout = even_layout(task.elements, task.fragments)
     return [
-        BeatingRank(Dial(address, address, task.heartbeat_s), task.first_island + number, layout)
+        BeatingRank(DialTarget(address, address, task.heartbeat_s), task.first_island + number, layout)
         for number, address in enumerate(task.addresses)
     ]
 

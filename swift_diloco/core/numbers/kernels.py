@@ -30,7 +30,7 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 U16 = NDArray[np.uint16]
-Range = tuple[int, int]
+ElementRange = tuple[int, int]
 """First element and the one after the last."""
 Scalar = TypeVar("Scalar", bound=np.generic)
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
@@ -193,7 +193,7 @@ def _gradient(addresses: I64, coefficients: F64, start: int, sums: F64, out: F32
 
 
 @_kernel
-def gradient_range(addresses: I64, coefficients: F64, span: Range, out: F32) -> bool:
+def gradient_range(addresses: I64, coefficients: F64, span: ElementRange, out: F32) -> bool:
     """out[j] = −Σ_i coefficients[i] · delta_i[start + j], rounded once; False if a result is not finite."""
     start, stop = span
     sums = np.empty(SUM_LANES)
@@ -239,7 +239,7 @@ def plain_step(values: F32, gradient: F32, rates: F32, out: F32) -> int:
 
 @_kernel
 def merge_momentum_range(
-    addresses: I64, coefficients: F64, span: Range, rates: F32, arrays: tuple[F32, F32, F32, F32]
+    addresses: I64, coefficients: F64, span: ElementRange, rates: F32, arrays: tuple[F32, F32, F32, F32]
 ) -> bool:
     """`gradient_range` and `momentum_step` in one pass; `arrays` = the span's values, momentum, new values and new
     momentum. False if a number written is not finite."""
@@ -258,7 +258,9 @@ def merge_momentum_range(
 
 
 @_kernel
-def merge_plain_range(addresses: I64, coefficients: F64, span: Range, rates: F32, arrays: tuple[F32, F32]) -> bool:
+def merge_plain_range(
+    addresses: I64, coefficients: F64, span: ElementRange, rates: F32, arrays: tuple[F32, F32]
+) -> bool:
     """`gradient_range` and `plain_step` in one pass; `arrays` = the span's values and new values."""
     start, stop = span
     values, new_values = arrays

@@ -20,7 +20,7 @@ from swift_diloco.core.errors import DilocoError
 from swift_diloco.core.numbers.digest import checksum
 from swift_diloco.tools.bench.lines import Detail, Figure, line, median, short
 from swift_diloco.tools.bench.processes import MIB, SyncerProcess, scratch_folder
-from swift_diloco.tools.bench.rank import Dial, Rank, even_layout
+from swift_diloco.tools.bench.rank import DialTarget, Rank, even_layout
 from swift_diloco.tools.bench.raw import RawPeer
 
 TARGET_RATIO = 0.5
@@ -48,7 +48,7 @@ def run(options: LinkOptions) -> list[Figure]:
     raw_push, raw_fetch = [], []
     logging.getLogger("swift_diloco").setLevel(logging.WARNING)
     with scratch_folder() as folder, SyncerProcess(folder, *SYNCER_FLAGS) as syncer, RawPeer() as raw:
-        dial = Dial(syncer.address, syncer.address)
+        dial = DialTarget(syncer.address, syncer.address)
         with Rank(dial, 0, even_layout(size // 4, 1)) as rank:
             for number in range(WARM_ROUNDS + options.repeats):
                 rounds_until(rank, number + 1)

@@ -118,7 +118,7 @@ class Notes:
 class TimedControl(ControlLink):
     """Notes answers to pushes."""
 
-    def __init__(self, dial: Dial, notes: Notes) -> None:
+    def __init__(self, dial: DialTarget, notes: Notes) -> None:
         super().__init__(dial.control, heartbeat_s=dial.heartbeat_s, stall_s=0.0)
         self._notes = notes
 
@@ -164,7 +164,7 @@ class _Performer(Performer):
 
 
 @dataclass(frozen=True)
-class Dial:
+class DialTarget:
     """Where an island connects to, and how often it beats."""
 
     control: str
@@ -175,7 +175,7 @@ class Dial:
 class Rank:
     """One such island."""
 
-    def __init__(self, dial: Dial, island: int, layout: Layout) -> None:
+    def __init__(self, dial: DialTarget, island: int, layout: Layout) -> None:
         self.notes = Notes()
         self.island = island
         model, buffers = NoModel(layout), HostBuffers()
@@ -198,7 +198,7 @@ class Rank:
         self.bulk.close()
         self.control.close()
 
-    def control_to(self, dial: Dial) -> TimedControl:
+    def control_to(self, dial: DialTarget) -> TimedControl:
         """The control link of this kind of island."""
         return TimedControl(dial, self.notes)
 

@@ -176,6 +176,7 @@ class Coordinator:
             self._follow(self._gathering.transferred(event))
         elif upload in self._state.late:
             self._late.transferred(event)
+            self._follow(self._gathering.examine_all())  # what is carried now counts as an answer
         elif self._initial.expects(upload):
             self._initial.transferred(event)
         else:
@@ -188,6 +189,7 @@ class Coordinator:
                 self._durability.fragment_written(event)
             case CheckpointWritten():
                 self._durability.written(event)
+                self._late.checkpointed()
                 self._initial.begin()
                 self._pause.consider()
             case CheckpointFailed():
@@ -262,7 +264,7 @@ class Coordinator:
             member.generation,
             members=len(state.roster.members),
             waiting_for=self.waiting_for(),
-            contributors=oldest.complete if oldest is not None else 0,
+            contributors=oldest.answered if oldest is not None else 0,
             paused=self._pause.reason(),
         )
         state.send(member, reply)

@@ -71,7 +71,7 @@ def status_of(state: State) -> RunStatus:
         t=state.committed,
         versions=() if state.values is None else tuple(name.version for name in state.values.present),
         open=tuple(
-            OpenRound(r.t, r.fragment, r.attempt, r.stage.value, r.complete, state.quorum(r.present))
+            OpenRound(r.t, r.fragment, r.attempt, r.stage.value, r.answered, state.quorum(r.present))
             for r in state.rounds.values()
         ),
         members=_members(state),

@@ -1,7 +1,9 @@
 """How a push enters the memory, and how it leaves it without being merged.
 
-Which push, and whether, is decided elsewhere. Invariant: the anchor of a push is held from here to there, and the tape
-has a line of both ends.
+Which push, and whether, is decided elsewhere.
+
+Invariants: the anchor of a push is held from here to there, and the tape has a line of both ends. A hold is released
+only when no durable state has the push any more: a crash would bring it back beside what its island sends instead.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from swift_diloco.core.formats.chunks import Encoding
 from swift_diloco.core.formats.messages import Dropped, PullClosed, PushOffer
 from syncer.brain.memory.pacing import weight_of
 from syncer.brain.memory.roster import Member
-from syncer.brain.memory.round import Answer, Late, Round
+from syncer.brain.memory.round import Answer, Late, Leaving, Round
 from syncer.brain.memory.state import State
 from syncer.events import DropUpload, OpenUpload
 
@@ -55,10 +57,29 @@ def take(state: State, member: Member, offer: PushOffer, lag: int) -> Answer:
 def drop_answer(state: State, missed: Round | Late, answer: Answer, reason: str, *, freed: bool = False) -> None:
     """A push that was held or arriving is dropped, its anchor released. `freed`: its upload is forgotten elsewhere."""
     state.uploads.pop(answer.push, None)
+    if not answer.empty and not freed:
+        state.do(DropUpload(answer.push, reason))
+    if answer.push in state.durable_pushes:  # its island learns of it when no checkpoint has it any more
+        state.leaving[answer.push] = Leaving(Late(answer, missed.fragment, missed.t), reason)
+        state.checkpoint_wanted = True
+    else:
+        _let_go(state, missed, answer, reason)
+
+
+def release_leaving(state: State, *, finished: bool = False) -> None:
+    """Release what was dropped and is in no durable state any more. `finished`: no round will come, so nothing can be
+    merged twice."""
+    for push, leaving in list(state.leaving.items()):
+        if finished or push not in state.durable_pushes:
+            del state.leaving[push]
+            _let_go(state, leaving.late, leaving.late.answer, leaving.reason)
+    state.checkpoint_wanted = state.checkpoint_wanted or bool(state.leaving)
+
+
+def _let_go(state: State, missed: Round | Late, answer: Answer, reason: str) -> None:
+    """The anchor is free, and the island and the tape are told."""
     if not answer.empty:
         state.held.release(answer.island, answer.anchor)
-        if not freed:
-            state.do(DropUpload(answer.push, reason))
     member = state.roster.islands.get(answer.island)
     if member is not None:
         # The island may have joined again since: its present generation was told at Welcome that the anchor is held.
@@ -69,6 +90,20 @@ def drop_answer(state: State, missed: Round | Late, answer: Answer, reason: str,
         state.send(member, Dropped(state.session, member.generation, answer.push, reason, anchor))
     state.tape(
         tape_lines.Dropped(island=answer.island, push=answer.push, t=missed.t, fragment=missed.fragment, reason=reason)
+    )
+
+
+def mute_in(state: State, gathered: Round) -> frozenset[int]:
+    """Islands whose carried push will be merged with a round and is measured from the present value."""
+    if not state.carried:
+        return frozenset()
+    assert state.values is not None, "there are rounds, but no values"
+    present = state.values.present[gathered.fragment]
+    complete = {island for island, answer in gathered.answers.items() if answer.complete}
+    return frozenset(
+        island
+        for (island, fragment), late in state.carried.items()
+        if fragment == gathered.fragment and late.answer.anchor == present and island not in complete
     )
 
 

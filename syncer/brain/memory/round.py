@@ -4,6 +4,9 @@ Knows no connections, no values and no effects. A round's members are the (islan
 attempt began; a member whose generation ends without a complete answer leaves, and its slot waits for the island's next
 generation. A complete answer stays, whoever leaves.
 
+A push that missed an earlier round and is measured from the present value counts as its island's answer: the round
+would wait for an island that may not push again before there is a new value.
+
 Invariants: an island has at most one answer; `pending` are the members without a complete answer, `owing` those of them
 from whom an answer can be expected by now; `complete` counts complete answers.
 """
@@ -67,6 +70,14 @@ class Late:
     t: int
 
 
+@dataclass(frozen=True)
+class Leaving:
+    """A carried push that was dropped and that a checkpoint still has, so that a crash may bring it back."""
+
+    late: Late
+    reason: str
+
+
 @dataclass(slots=True, eq=False)
 class Round:
     """One attempt to collect what the islands learned on a fragment, for outer step `t`."""
@@ -82,6 +93,8 @@ class Round:
     vacant: set[int] = field(default_factory=set)
     answers: dict[int, Answer] = field(default_factory=dict)
     complete: int = 0
+    mute: frozenset[int] = frozenset()
+    """Islands that can answer only when there is a new value: what they pushed from the present one is carried."""
     departed: int = 0
     """Complete answers of islands that are no members any more."""
     clock_at: float | None = None
@@ -102,6 +115,11 @@ class Round:
     def present(self) -> int:
         """Islands that have answered or still can."""
         return len(self.members) + self.departed
+
+    @property
+    def answered(self) -> int:
+        """Islands of which something is held for this round."""
+        return self.complete + len(self.mute)
 
     @property
     def contributions(self) -> list[Answer]:
@@ -180,9 +198,9 @@ class Round:
 
     def note(self, k: int, now: float) -> bool:
         """Start or stop the quorum clock and mark the quorum; whether the quorum was reached just now."""
-        if self.complete < k:
+        if self.answered < k:
             self.quorum_at = None
-            if self.complete + len(self.owing) < k:
+            if self.answered + len(self.owing - self.mute) < k:
                 self.clock_at = None
             elif self.clock_at is None:
                 self.clock_at = now
@@ -200,6 +218,7 @@ class Round:
         assert self.complete == len(complete)
         assert self.departed == len(complete - set(self.members))
         assert not self.vacant & set(self.members) and not self.vacant & complete
+        assert not self.mute & complete
         if self.stage is Stage.GATHERING:
             assert set(self.pending) == set(self.members) - complete
             assert set(self.answers) - complete <= set(self.pending)
@@ -237,25 +256,25 @@ class Patience:
 
 def judge(gathering: Round, k: int, patience: Patience, now: float) -> Verdict:
     """Decide about a gathering round whose clocks were noted for this `k` and `now`."""
-    if gathering.complete >= k:
+    if gathering.answered >= k:
         return _judge_quorate(gathering, patience, now)
     if gathering.present < k:
         action = Action.RESTART if patience.enough else Action.WAIT
         return Verdict(action, f"only {gathering.present} of its islands are left and {k} answers are needed")
     if gathering.clock_at is None:
-        return Verdict(Action.WAIT, f"{gathering.complete} of {k} answers")
+        return Verdict(Action.WAIT, f"{gathering.answered} of {k} answers")
     due = gathering.clock_at + patience.quorum_timeout_s
     if now < due:
-        return Verdict(Action.WAIT, f"{gathering.complete} of {k} answers", due)
+        return Verdict(Action.WAIT, f"{gathering.answered} of {k} answers", due)
     action = Action.RESTART if patience.enough else Action.WAIT
-    return Verdict(action, f"only {gathering.complete} of {k} answers within {patience.quorum_timeout_s:g} s")
+    return Verdict(action, f"only {gathering.answered} of {k} answers within {patience.quorum_timeout_s:g} s")
 
 
 def _judge_quorate(gathering: Round, patience: Patience, now: float) -> Verdict:
     """The same for a round that has its quorum."""
-    if not gathering.pending:
+    if gathering.pending.keys() <= gathering.mute:
         return Verdict(Action.CLOSE, "all islands have answered")
-    if not any(answer.weight for answer in gathering.answers.values() if answer.complete):
+    if not gathering.mute and not any(answer.weight for answer in gathering.answers.values() if answer.complete):
         # Islands that are done answer at once and have nothing to tell: closing would only turn away those who have.
         return Verdict(Action.WAIT, "nobody who answered has learned anything")
     assert gathering.quorum_at is not None

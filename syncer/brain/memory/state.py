@@ -22,7 +22,7 @@ from syncer.brain.memory.history import Values
 from syncer.brain.memory.pacing import pipeline_of, quorum_of
 from syncer.brain.memory.phase import PROVIDER, Phase
 from syncer.brain.memory.roster import Member, Roster
-from syncer.brain.memory.round import Late, Round, Stage
+from syncer.brain.memory.round import Late, Leaving, Round, Stage
 from syncer.events import Effect, Log, Send, WriteTape
 
 ROUND = "round"
@@ -52,6 +52,10 @@ class State:
     """Pushes that missed their round and still arrive, by push."""
     carried: dict[tuple[int, int], Late] = field(default_factory=dict)
     """Complete pushes that missed their round, by island and fragment, oldest first, until they are merged."""
+    durable_pushes: frozenset[str] = frozenset()
+    """Carried pushes that a checkpoint has which a crash may go back to."""
+    leaving: dict[str, Leaving] = field(default_factory=dict)
+    """Carried pushes that were dropped and are durable: their anchors stay held until they are not."""
     launched: int = 0
     committed: int = 0
     launched_at: float = float("-inf")
@@ -173,5 +177,6 @@ class State:
         assert set(self.uploads) == arriving, "uploads and answers differ"
         for (island, fragment), late in self.carried.items():
             assert late.answer.complete and (late.answer.island, late.fragment) == (island, fragment)
+        assert self.leaving.keys() <= self.durable_pushes, "a dropped push waits for nothing"
         for push, late in self.late.items():
             assert late.answer.push == push and not late.answer.complete

@@ -55,6 +55,10 @@ class Durability:
         """What the last attempt could not write; None again when it is time for the next."""
         self._begun_at = 0
         """Outer step after which the last checkpoint was begun."""
+        self._on_disk: list[frozenset[str]] = []
+        """The carried pushes of the checkpoints that are kept, oldest first."""
+        self._doubtful: frozenset[str] = frozenset()
+        """Those of a checkpoint that could not be written: what is left of it nobody knows."""
         self._initial: SavedState | None = None
         """Initial values that nobody has heard of yet."""
 
@@ -124,6 +128,7 @@ class Durability:
     def restored(self, saved: SavedState) -> None:
         """The run goes on from a checkpoint: the newest one."""
         self._last, self._begun_at = saved, saved.step
+        self._keep(saved)
 
     def hasten(self, closed: Round) -> None:
         """Begin or hasten what a commit waits for."""
@@ -160,6 +165,7 @@ class Durability:
         old = set(self._last.values) if self._last is not None else set()
         self._unwritten = {name.fragment for name in saved.values if name not in old}
         self._hastened = set()
+        self._note_durable()
         state.saving = f"the checkpoint of outer step {saved.step}"
         state.do(WriteCheckpoint(self._number, saved))
 
@@ -177,6 +183,8 @@ class Durability:
         """The checkpoint is there."""
         saved = self._end(event.number)
         state, self._last = self._state, saved
+        self._doubtful = frozenset()
+        self._keep(saved)
         state.saved_step, state.save_fault = saved.step, ""
         state.tape(tape_lines.Checkpoint(t=saved.step, final=saved.final))
         state.log("info", f"the checkpoint of outer step {saved.step} is written{' (final)' if saved.final else ''}")
@@ -186,6 +194,8 @@ class Durability:
         """It could not be written."""
         saved = self._end(event.number)
         state, self._failed = self._state, saved
+        self._doubtful |= _pushes(saved)
+        self._note_durable()
         state.save_fault = event.reason
         state.checkpoint_wanted = not self.durable
         state.deadlines.set(CHECKPOINT, state.now + RETRY_S)
@@ -197,6 +207,16 @@ class Durability:
             f"THE CHECKPOINT of outer step {saved.step} COULD NOT BE WRITTEN to {where}: {event.reason}; {what}; "
             f"trying again in {RETRY_S:g} s",
         )
+
+    def _keep(self, saved: SavedState) -> None:
+        """A checkpoint is on the disk, and those that were kept longest are not."""
+        self._on_disk = [*self._on_disk, _pushes(saved)][-self._state.settings.checkpoint_keep :]
+        self._note_durable()
+
+    def _note_durable(self) -> None:
+        """What a crash from now on may bring back."""
+        running = _pushes(self._running) if self._running is not None else frozenset()
+        self._state.durable_pushes = running.union(self._doubtful, *self._on_disk)
 
     def _end(self, number: int) -> SavedState:
         saved = self._running
@@ -210,3 +230,7 @@ class Durability:
         self._failed = None
         if self._initial is not None and self._running is None:
             self._begin(self._initial)
+
+
+def _pushes(saved: SavedState) -> frozenset[str]:
+    return frozenset(push.push for push in saved.carried)

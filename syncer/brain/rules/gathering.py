@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from swift_diloco.core.formats.messages import Outcome, Pull, PushAnswer, PushOffer
 from syncer.brain.memory.pacing import grace_cap, grace_s, kth_smallest, launch_gap_s, spare_s
 from syncer.brain.memory.phase import Phase
-from syncer.brain.memory.pushes import close_pulls, drop_answer, take
+from syncer.brain.memory.pushes import close_pulls, drop_answer, mute_in, take
 from syncer.brain.memory.roster import Member
 from syncer.brain.memory.round import Action, Answer, Patience, Round, Stage, judge
 from syncer.brain.memory.state import ROUND, State
@@ -86,9 +86,13 @@ class Gathering:
         state.send(member, pull)
 
     def _owes(self, gathered: Round, member: Member) -> bool:
-        """Whether an answer can be expected: the H gate is passed, as far as is known here, or waived."""
+        """Whether an answer can be expected: the H gate is passed, as far as is known here, or waived, or a push that
+        missed an earlier round is on its way."""
         trained = member.clock.step - member.counts_from[gathered.fragment]
-        return member.done or trained >= self._state.settings.sync_every_steps
+        if member.done or trained >= self._state.settings.sync_every_steps:
+            return True
+        arriving = self._state.late.values()
+        return any(e.answer.island == member.island and e.fragment == gathered.fragment for e in arriving)
 
     # -- Answers ------------------------------------------------------------------------------------------------------
 
@@ -177,6 +181,7 @@ class Gathering:
         state, settings = self._state, self._state.settings
         if gathered.stage is not Stage.GATHERING:
             return []
+        gathered.mute = mute_in(state, gathered)
         k = state.quorum(gathered.present)
         if gathered.note(k, state.now):
             gathered.grace_s = self._grace(gathered, k)

@@ -69,7 +69,7 @@ class Halt:
     def _hopeless(self, gathered: Round) -> bool:
         """No complete delta, none that makes progress, and no connected member."""
         state = self._state
-        if gathered.stage is not Stage.GATHERING or gathered.complete:
+        if gathered.stage is not Stage.GATHERING or gathered.answered:
             return False
         if any(state.now < answer.progressed_at + UPLOAD_IDLE_S for answer in gathered.answers.values()):
             return False

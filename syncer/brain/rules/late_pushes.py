@@ -18,7 +18,7 @@ from swift_diloco.core.formats.chunks import Encoding, encoded_bytes
 from swift_diloco.core.formats.messages import Outcome, PushAnswer, PushOffer, ValueName
 from swift_diloco.core.layout.fragments import fragment_elements
 from syncer.brain.memory.history import Place
-from syncer.brain.memory.pushes import drop_answer, take
+from syncer.brain.memory.pushes import drop_answer, release_leaving, take
 from syncer.brain.memory.roster import Member
 from syncer.brain.memory.round import Answer, Late, Round
 from syncer.brain.memory.state import State
@@ -174,6 +174,10 @@ class LatePushes:
         """A carried push is in a value, or was dropped with its round."""
         del self._state.carried[answer.island, fragment]
 
+    def checkpointed(self) -> None:
+        """A checkpoint is on the disk: what was dropped may be in none any more."""
+        release_leaving(self._state)
+
     def drop_all(self, reason: str) -> None:
         """No round will come any more."""
         for key in list(self._state.carried):
@@ -181,6 +185,7 @@ class LatePushes:
         for push, late in list(self._state.late.items()):
             del self._state.late[push]
             drop_answer(self._state, late, late.answer, reason)
+        release_leaving(self._state, finished=True)
 
     def _drop(self, key: tuple[int, int], reason: str) -> None:
         late = self._state.carried.pop(key)

@@ -11,6 +11,7 @@ from swift_diloco.simulate.worlds.run import run_plan
 
 FOLDER = Path(__file__).parent / "known"
 KNOWN = (
+    "dropped-push-comes-back-with-a-checkpoint",
     "final-cut-lost-with-a-full-disk",
     "late-progress-is-pushed-again-after-a-restart",
     "progress-is-pushed-again-after-a-restart",

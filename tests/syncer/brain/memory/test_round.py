@@ -48,6 +48,18 @@ def test_round_closes_when_all_members_have_answered() -> None:
     assert decide(gathering(2, complete=2), 1, 5.0) == Verdict(Action.CLOSE, "all islands have answered")
 
 
+def test_an_island_that_cannot_answer_before_a_new_value_counts_as_having_answered() -> None:
+    made = gathering(3, complete=1)
+    made.mute = frozenset({1})
+    assert decide(made, 2, 5.0) == Verdict(Action.CLOSE, "the grace after the quorum is over")
+    assert decide(made, 3, 5.0) == Verdict(Action.WAIT, "2 of 3 answers")
+    made.owe(2)
+    assert decide(made, 3, 6.0).due == 906.0
+    alone = gathering(1)
+    alone.mute, alone.grace_s = frozenset({0}), 100.0
+    assert decide(alone, 1, 6.0) == Verdict(Action.CLOSE, "all islands have answered")
+
+
 def test_round_waits_below_the_quorum_without_a_time() -> None:
     assert decide(gathering(3, complete=1), 2, 5.0) == Verdict(Action.WAIT, "1 of 2 answers")
 

@@ -120,7 +120,8 @@ class StopRequested:
 
 @dataclass(frozen=True)
 class TimePassed:
-    """`next_wakeup` is reached. Carries nothing: `now` is an argument of `handle`."""
+    """`next_wakeup` is reached, and what had arrived before was handled: a stall of this process makes nobody silent.
+    Carries nothing: `now` is an argument of `handle`."""
 
 
 UploadNews = UploadProgressed | UploadCompleted | UploadFailed

@@ -181,7 +181,7 @@ class Server:
             self._handle_events()
         now = time.monotonic()
         wakeup = self._brain.next_wakeup
-        if wakeup is not None and now >= wakeup:
+        if wakeup is not None and now >= wakeup and self._endpoint.caught_up(now):
             self._events.append(ev.TimePassed())
         self._watch_orphanage(now)
         self._handle_events()

@@ -99,7 +99,7 @@ class Coordinator:
 
     @property
     def next_wakeup(self) -> float | None:
-        """When `TimePassed` is due at the latest."""
+        """When `TimePassed` is due: once what has arrived by then is handled, for it may move what is due."""
         return None if self._state.exited else self._state.deadlines.next()
 
     def waiting_for(self) -> str:
@@ -124,9 +124,10 @@ class Coordinator:
         if state.exited:
             return []
         self._dispatch(event)
-        for key in state.deadlines.take_expired(now):
-            if not state.exited:
-                self._time_out(key)
+        if isinstance(event, TimePassed):  # and no other: what arrived before it may say that who seemed silent lives
+            for key in state.deadlines.take_expired(now):
+                if not state.exited:
+                    self._time_out(key)
         if not state.exited:
             self._consider()
         self._phases = (self._phases[1], state.phase)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,6 +47,9 @@ LINGER_MS = 5000
 CURVE_IO_THREADS_MAX = 4
 """ZeroMQ's own threads where connections are encrypted: one does 0.8 GB/s (measured), and each connection has one."""
 
+MAIL_FIRST_S = 2.0
+"""Longest time for which mail comes before deadlines: what a thousand islands sent during a stall is read in less."""
+
 RECEIVED_BATCH_MAX = 256
 """Messages taken between two looks at the rest of the server's work."""
 
@@ -76,6 +80,8 @@ class Endpoint:
         self._guard = guard
         self._peers = Peers()
         self._gone: deque[Gone] = deque()
+        self._behind_since: float | None = None
+        """When `arrivals` first left something lying, unless it has taken all since."""
 
     def bind(self, address: str) -> str:
         """Listen on `tcp://host:port` (port 0 or *: a free one); returns the address with its port."""
@@ -148,10 +154,17 @@ class Endpoint:
                 self._gone.append(Gone(arrived.peer))
             yield arrived
         else:
+            self._behind_since = time.monotonic() if self._behind_since is None else self._behind_since
             return  # More may lie there, also of peers that are gone.
+        self._behind_since = None
         self._watch()
         while self._gone:
             yield self._gone.popleft()
+
+    def caught_up(self, now: float) -> bool:
+        """Whether all that had arrived is taken, so that a silence is one. Where more comes than can be taken, that is
+        said after `MAIL_FIRST_S` all the same: deadlines must not wait for ever."""
+        return self._behind_since is None or now - self._behind_since > MAIL_FIRST_S
 
     @property
     def connected(self) -> int:

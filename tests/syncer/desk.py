@@ -89,9 +89,12 @@ class Desk:
     # -- Events -------------------------------------------------------------------------------------------------------
 
     def take(self, event: Event) -> list[Effect]:
-        """Handle one event now; its effects without talk."""
+        """Handle one event now, and what is due then, as a server does; its effects without talk."""
         effects = self.brain.handle(event, now=self.now)
         self.brain.validate()
+        if (due := self.brain.next_wakeup) is not None and due <= self.now:
+            effects += self.brain.handle(TimePassed(), now=self.now)
+            self.brain.validate()
         self.effects += effects
         for effect in effects:
             if isinstance(effect, Send) and isinstance(effect.message, Welcome):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -120,3 +121,17 @@ def test_address_in_use_and_what_is_no_address_are_the_users_mistakes(endpoint: 
         Endpoint().bind(address)
     with pytest.raises(UserError, match="cannot listen on tcp://nonsense: .*; expected tcp://HOST:PORT"):
         Endpoint().bind("tcp://nonsense")
+
+
+def test_a_silence_is_one_only_when_all_that_arrived_was_taken_or_too_much_comes(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = time.monotonic()
+    monkeypatch.setattr(endpoints, "RECEIVED_BATCH_MAX", 0)  # more lies there than is taken at once
+    for _ in range(2):
+        assert list(endpoint.arrivals()) == []
+        assert not endpoint.caught_up(begun)
+    assert endpoint.caught_up(time.monotonic() + endpoints.MAIL_FIRST_S + 0.1)
+    monkeypatch.setattr(endpoints, "RECEIVED_BATCH_MAX", 256)
+    assert list(endpoint.arrivals()) == []
+    assert endpoint.caught_up(begun)

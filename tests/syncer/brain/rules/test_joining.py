@@ -9,6 +9,7 @@ import pytest
 
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.messages import (
+    Heartbeat,
     HeartbeatReply,
     InitWanted,
     Joined,
@@ -32,9 +33,10 @@ from syncer.events import (
     Received,
     RegisterRank,
     Send,
+    TimePassed,
     WriteTape,
 )
-from tests.syncer.desk import SESSION, Desk, bulk, control, initial_names, messages, small_layout
+from tests.syncer.desk import SESSION, Desk, bulk, control, initial_names, messages, small_layout, without_talk
 
 
 def refusal(desk: Desk, hello: Any, peer: str = "control-9-1") -> str:
@@ -278,3 +280,18 @@ def test_an_island_that_was_away_is_pulled_again() -> None:
     pulls = [m for m in messages(effects) if isinstance(m, Pull)]
     assert [(p.t, p.fragment, p.generation) for p in pulls] == [(1, 0, "k6"), (2, 1, "k6")]
     assert not [m for m in messages(effects) if isinstance(m, PushOffer)]
+
+
+def test_a_stall_of_the_syncer_makes_nobody_silent_whose_heartbeats_lie_in_the_socket() -> None:
+    desk = Desk(min_islands=2, island_lease_s=120.0)
+    desk.ready(3)
+    late = desk.offer(2, 1)
+    for island in range(3):  # read one after the other, all after the lease
+        said = Heartbeat(SESSION, desk.generation[island], 5)
+        (reply,) = messages(desk.brain.handle(Received(control(island), said), now=200.0))
+        assert isinstance(reply, HeartbeatReply)
+    assert without_talk(desk.brain.handle(TimePassed(), now=200.0)) == []
+    assert sorted(member.island for member in desk.brain.status().members) == [0, 1, 2]
+    assert late in desk.brain._state.uploads
+    over = [effect for effect in desk.brain.handle(TimePassed(), now=320.0) if isinstance(effect, ForgetGeneration)]
+    assert [effect.reason for effect in over] == ["nothing was heard for 120 s"] * 3

@@ -115,7 +115,9 @@ class CheckpointFailed:
 
 @dataclass(frozen=True)
 class StopRequested:
-    """SIGTERM or SIGINT."""
+    """The syncer is to stop: a signal (SIGTERM or SIGINT) says so, or nobody has been connected for too long."""
+
+    signal: bool = True
 
 
 @dataclass(frozen=True)

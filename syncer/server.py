@@ -266,7 +266,7 @@ class Server:
         elif now - self._last_connected > self._rules.orphan_timeout_s:
             log.warning("no island has been connected for %.0f s: stopping", self._rules.orphan_timeout_s)
             self._last_connected = now
-            self._events.append(ev.StopRequested())
+            self._events.append(ev.StopRequested(signal=False))
 
     # -----------------------------------------------------------------------------------------------------------------
     # What is to be done

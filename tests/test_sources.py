@@ -23,8 +23,9 @@ ACTS = set(
 """What changes something: under `python -O` no assert does anything."""
 
 WRITES = set(
-    "copy2 copyfile copytree dump fdopen mkstemp move NamedTemporaryFile np.save os.replace rename save_file "
-    "save_pretrained savefig savez tofile torch.save write_bytes write_text".split()
+    "copy2 copyfile copytree dump fdopen link memmap mkstemp move NamedTemporaryFile np.save os.replace rename "
+    "save_file save_pretrained savefig savetxt savez symlink_to tofile torch.save touch truncate write_bytes "
+    "write_text".split()
 )
 """What writes a file, or gives one its name."""
 

@@ -168,7 +168,7 @@ def doors(tree: ast.AST, folder: str) -> set[str]:
     nodes = list(ast.walk(tree))
     bound = {name: resolve_name(whole) for node in nodes for name, whole in _bound(node, folder)}
     taken = {whole for node in nodes if isinstance(node, ast.ImportFrom) for _, whole in _bound(node, folder)}
-    named = {each for node in nodes for each in _names(node)}
+    named = {each for node in nodes for each in names_in(node)}
     roots = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     values = {ast.unparse(node) for node in nodes if id(node) not in roots and _is_module(_held(node, bound))}
     foreign = {ast.unparse(node) for node in nodes if _is_foreign(node, bound)}
@@ -185,7 +185,7 @@ def _bound(node: ast.AST, folder: str) -> Iterator[tuple[str, str]]:
         yield from ((alias.asname or alias.name, f"{base}.{alias.name}") for alias in node.names if alias.name != "*")
 
 
-def _names(node: ast.AST) -> Iterator[str]:
+def names_in(node: ast.AST) -> Iterator[str]:
     """The names that stand in a node; a text may be one for `getattr`."""
     yield from (getattr(node, field) for field in ("id", "attr") if hasattr(node, field))
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("__"):

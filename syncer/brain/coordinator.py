@@ -150,8 +150,8 @@ class Coordinator:
                 self._pause.consider()
             case PeerGone(peer):
                 self._end(self._joining.peer_gone(peer))
-            case StopRequested():
-                self._halt.requested()
+            case StopRequested(signal):
+                self._halt.requested(signal=signal)
             case Restored():
                 self._restore(event)
             case TimePassed():
@@ -228,7 +228,7 @@ class Coordinator:
         if isinstance(then, Over):
             self._leave(then)
         elif then is Then.STOP:
-            self._halt.requested()
+            self._halt.requested(signal=False)
         elif then is Then.EXAMINE:
             self._pause.consider()
             self._follow(self._gathering.examine_all())

@@ -325,8 +325,19 @@ def decode(raw: bytes, number: int) -> TapeLine | None:
 
 
 def decode_all(raws: Iterable[bytes]) -> Iterator[tuple[int, TapeLine | None]]:
-    """All lines of a tape with their numbers, as `decode` tells them."""
-    return ((number, decode(raw, number)) for number, raw in enumerate(raws, 1))
+    """All lines of a tape with their numbers, as `decode` tells them. Raises `TapeError` also for one that no process
+    can have left so: torn off, and followed by more of the same process."""
+    torn, told = 0, False
+    for number, raw in enumerate(raws, 1):
+        line = decode(raw, number)
+        told = told or isinstance(line, Opened)  # tapes of before tell no processes
+        if torn and told and line is not None and not isinstance(line, Opened):
+            raise TapeError(
+                f"line {torn} of the tape is damaged: only the last line of a process that was killed may be torn off, "
+                f"and it is followed by {type(line).__name__}; take the tape from a backup, or audit a copy without it"
+            )
+        torn = number if line is None else 0
+        yield number, line
 
 
 def _refusal(raw: bytes, number: int, fault: str) -> TapeError:

@@ -107,6 +107,10 @@ class Session:
         self.paused: Paused | None = None
         self.syncer_says = ""
         self.last_heard_at = 0.0
+        self._ruled_at = 0.0
+        """When the generation that may have paused the run was heard last."""
+        self._cut: tuple[ValueName, ...] = ()
+        """The final cut that is in the model."""
         self.step = profile.step
         self._initial = InitialValues(profile)
         self._dials = 0
@@ -120,7 +124,7 @@ class Session:
         """Whether the trainer may take a step: values are there, and no living syncer has paused the run."""
         if self.stage is not TrainingStage.TRAINING:
             return False
-        return self.paused is None or now - self.last_heard_at > self.contract.island_lease_s
+        return self.paused is None or now - self._ruled_at > self.contract.island_lease_s
 
     @property
     def anchors(self) -> list[Anchor]:
@@ -193,6 +197,8 @@ class Session:
         if not self._is_for_us(message):
             return []  # replayed: of an earlier dial, generation or session
         self.last_heard_at = now
+        if isinstance(message, InGeneration):
+            self._ruled_at = now
         if reason := refusal(type(message), self.membership, self.stage):
             return [Log("warning", reason)]
         return self._HEARD[type(message)](self, message, now)
@@ -239,7 +245,8 @@ class Session:
         """The generation is over: the island joins again at once."""
         was_member = self.membership is not Membership.DIALING
         self._void()
-        log = [Log("warning", f"{why}; training goes on, joining again")] if was_member else []
+        goes_on = "training goes on, " if self.stage is TrainingStage.TRAINING else ""
+        log = [Log("warning", f"{why}; {goes_on}joining again")] if was_member else []
         return [*log, *self._dial(now)]
 
     def _void(self) -> None:
@@ -266,7 +273,7 @@ class Session:
         self.syncer_session, self.generation = message.session, message.generation
         self.contract, self.syncer_says = message.contract, ""
         self.paused = None
-        effects = self.holdings.welcomed(message)
+        effects = [] if self.stage is TrainingStage.FINISHED else self.holdings.welcomed(message)
         held, spent = self.holdings.valued(), self.holdings.spent()
         introduce = Introduce(
             message.session, message.generation, message.token, message.contract, held=held, spent=spent
@@ -290,6 +297,8 @@ class Session:
         return self.holdings.published(message.name, message.run)
 
     def _final_cut(self, message: FinalCut, now: float) -> list[Effect]:
+        if self.stage is TrainingStage.FINISHED and message.values != self._cut:
+            return [Log("error", "the syncer's final cut is another one than is in the model; it is not installed")]
         self.final = message.values
         self.pushes.void()
         if self.stage is TrainingStage.FINISHED:
@@ -370,6 +379,7 @@ class Session:
             return [stop]
         if self.stage is TrainingStage.DONE and self.final is not None and not self.holdings.pending:
             self._enter(TrainingStage.FINISHED, "BoundaryReached")
+            self._cut = self.final
             again = self.holdings.left_to_write(self.final)
             return [*again, Tell(CutInstalled(self.syncer_session, self.generation))]
         return []

@@ -138,8 +138,8 @@ HAPPENS: Mapping[type[Event], tuple[frozenset[Membership], frozenset[TrainingSta
 }
 """Where the island's own events can happen. Elsewhere the shell has broken their order."""
 
-NOT_HEARD_FINISHED = frozenset({Pull, Published})
-"""A finished island has nothing to answer and installs nothing."""
+NOT_HEARD_FINISHED = frozenset({Pull, Published, InitWanted})
+"""A finished island has nothing to answer, installs nothing and begins nothing."""
 
 
 def follow(table: Mapping[SomeStage, frozenset[SomeStage]], old: SomeStage, new: SomeStage, event: str) -> SomeStage:

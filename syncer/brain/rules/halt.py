@@ -21,12 +21,18 @@ class Halt:
         self._closing = closing
         self._durability = durability
         self._overdue = False
+        self._signalled = False
 
-    def requested(self) -> None:
-        """SIGTERM or SIGINT: the first is graceful once there is something to lose, the second is not."""
+    def requested(self, *, signal: bool) -> None:
+        """Stop gracefully once there is something to lose. A second *signal* does not wait for it; who gives an order,
+        or whose service manager signals after an order, has not said that."""
         state = self._state
-        if state.stopping:
+        again, self._signalled = self._signalled and signal, self._signalled or signal
+        if again:
             self._end(1, "told to stop a second time")
+            return
+        if state.stopping:
+            state.log("info", "told to stop again; the stop is on its way, and a second signal would end it at once")
             return
         state.stopping = True
         if state.values is None:

@@ -112,3 +112,13 @@ def test_every_field_of_every_line_is_needed_but_carried_and_the_time() -> None:
     structs: list[type[msgspec.Struct]] = [*get_args(TapeLine), Contribution]
     optional = {field.name for kind in structs for field in msgspec.structs.fields(kind) if not field.required}
     assert optional == {"time", "carried"} and all(issubclass(kind, Line) for kind in get_args(TapeLine))
+
+
+def test_a_line_that_no_killed_process_can_have_left_so_is_refused() -> None:
+    """Only the last line of a process may be torn off: then the next one opens the tape, or nothing follows."""
+    opened, line = encode(Opened(format=FORMAT), 1.0), encode(Stateless(island=1), 2.0)
+    torn = line[:9] + b"\n"
+    kinds = [None if read is None else type(read) for _, read in decode_all([opened, torn, torn, opened, line, torn])]
+    assert kinds == [Opened, None, None, Opened, Stateless, None]
+    with pytest.raises(TapeError, match="line 2 of the tape is damaged: .* it is followed by Stateless"):
+        list(decode_all([opened, torn, line]))

@@ -443,6 +443,48 @@ def test_a_finished_island_that_lost_its_link_says_saved_once_the_cut_was_said_a
     assert world.feed(events.SaveFinished()) == [Tell(Saved("s2", "g2"))]
 
 
+def finished() -> World:
+    world = World().training()
+    world.feed(events.LastStepReached())
+    world.hear(FinalCut("s1", "g1", V0))
+    world.boundary()
+    world.feed(events.LinkLost())
+    return world
+
+
+def test_a_finished_island_takes_no_values_from_a_welcome_and_provides_none() -> None:
+    world = finished()
+    older = (ValueName(0, 7, "a7"), V0[1])
+    assert world.hear(world.welcome(older, life=2)) == [world.introduce(V0, life=2)]
+    world.hear(Joined("s2", "g2"))
+    assert world.session.wanted() == ()
+    (log,) = world.hear(InitWanted("s2", "g2", ("u0", "u1")))
+    assert isinstance(log, events.Log) and log.text.startswith("InitWanted from the syncer is not taken")
+    assert world.boundary(older[0]) == []
+
+
+def test_a_finished_island_says_of_no_other_cut_that_it_is_installed() -> None:
+    world = finished()
+    world.hear(world.welcome(V0, life=2))
+    world.hear(Joined("s2", "g2"))
+    text = "the syncer's final cut is another one than is in the model; it is not installed"
+    assert world.hear(FinalCut("s2", "g2", (ValueName(0, 7, "a7"), V0[1]))) == [events.Log("error", text)]
+    assert world.session.parted()
+    assert world.hear(FinalCut("s2", "g2", V0)) == [Tell(CutInstalled("s2", "g2"))]
+
+
+def test_a_pause_ends_a_lease_after_its_generations_last_word_whoever_refuses_the_island_since() -> None:
+    world = World().training()
+    world.hear(Paused("s1", "g1", "1 of 2 islands", 1))
+    world.feed(events.LinkLost())
+    for _ in range(5):
+        world.now += 15.0
+        world.boundary()
+        world.hear(Refused("s9", world.session._nonce(), "another run"))
+    assert world.now == 75.0 and world.session.may_train(world.now)
+    assert not world.session.may_train(59.0)
+
+
 def test_a_finished_island_that_found_no_syncer_again_tells_people_instead() -> None:
     world = World().training()
     world.feed(events.LastStepReached())

@@ -12,8 +12,9 @@ from swift_diloco.core.formats.messages import (
     PullClosed,
     Stopping,
 )
-from syncer.events import DropUpload, Exit, Received, Send, StopRequested, WriteTape
-from tests.syncer.desk import SESSION, Desk, control, finished, initial_names, messages
+from swift_diloco.core.formats.operator_messages import AdminCommand
+from syncer.events import DropUpload, Effect, Exit, Received, Send, StopRequested, WriteTape
+from tests.syncer.desk import SESSION, Desk, control, finished, initial_names, messages, order
 
 
 def test_a_stop_before_training_exits_at_once() -> None:
@@ -33,6 +34,20 @@ def test_a_second_stop_exits_at_once() -> None:
     desk.ready(1)
     assert desk.take(StopRequested()) == []
     assert desk.take(StopRequested())[-1] == Exit(1, "told to stop a second time")
+
+
+@pytest.mark.parametrize("first", [StopRequested(signal=False), "order"])
+def test_only_a_second_signal_ends_without_a_checkpoint(first: StopRequested | str) -> None:
+    """An order to stop is often followed by the service manager's SIGTERM, and whoever waits may order again."""
+    desk = Desk(checkpoint_path="/saved")
+    desk.ready(1)
+
+    def stop(by: StopRequested | str) -> list[Effect]:
+        return desk.take(by) if isinstance(by, StopRequested) else order(desk, AdminCommand.STOP)
+
+    for by in (first, StopRequested(signal=False), "order", StopRequested()):
+        assert not any(isinstance(effect, Exit) for effect in stop(by)), by
+    assert stop(StopRequested())[-1] == Exit(1, "told to stop a second time")
 
 
 def test_a_stop_lets_gathering_rounds_finish_and_launches_no_more() -> None:

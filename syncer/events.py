@@ -302,6 +302,10 @@ class Exit:
 
     code: int
     reason: str
+    finished: bool = False
+    """The run is over: its final cut was served."""
+    untold: tuple[int, ...] = ()
+    """Islands that did not say that they had saved it."""
 
 
 Effect = (

@@ -177,7 +177,7 @@ class Coordinator:
             self._follow(self._gathering.transferred(event))
         elif upload in self._state.late:
             self._late.transferred(event)
-            self._follow(self._gathering.examine_all())  # what is carried now counts as an answer
+            self._follow(self._gathering.decide_all())  # what is carried now counts as an answer
         elif self._initial.expects(upload):
             self._initial.transferred(event)
         else:
@@ -229,9 +229,9 @@ class Coordinator:
             self._leave(then)
         elif then is Then.STOP:
             self._halt.requested(signal=False)
-        elif then is Then.EXAMINE:
+        elif then is Then.DECIDE:
             self._pause.consider()
-            self._follow(self._gathering.examine_all())
+            self._follow(self._gathering.decide_all())
 
     def _listen(self, peer: Peer, message: MemberMessage) -> None:
         """A message that names a generation."""

@@ -173,8 +173,8 @@ class Run:
         """Everybody ended with the final cut, bit for bit."""
         ending = self.syncer.exit
         assert ending is not None
-        untold = ending.reason.startswith("islands [") and any(life.finished for life in self.lives.values())
-        if ending.code != 0 or not (untold or ending.reason.startswith("every island has saved the final cut")):
+        untold = bool(ending.untold) and any(life.finished for life in self.lives.values())
+        if ending.code != 0 or not ending.finished or (ending.untold and not untold):
             raise Violation(f"the syncer ended with {ending}; {self._stages()}")
         if untold:
             self.world.note("saved without telling")  # the link broke between the last save and the word of it

@@ -165,8 +165,8 @@ class SyncerHost:
                 self.history.tape.append(line)
             case Log(level, text):
                 self.world.say(f"syncer {level}: {text}")
-            case Exit(code, reason):
-                if self._stop_s is not None and reason.startswith("told to stop"):
+            case Exit(code, finished=finished):
+                if self._stop_s is not None and not finished:
                     self.history.stopped(well=code == 0)
                     self._end_process(self._stop_s)
                 else:

@@ -16,6 +16,7 @@ from syncer.brain.memory.state import State
 from syncer.brain.rules.durability import Durability, Safety
 from syncer.brain.rules.halt import leave
 from syncer.brain.rules.late_pushes import LatePushes
+from syncer.events import Exit
 
 AWAIT = ("await", "")
 RETURN = ("return", "")
@@ -109,10 +110,10 @@ class Finish:
         if member.island in state.unsaved:
             state.unsaved.remove(member.island)
             if not state.unsaved:
-                leave(state, 0, reason)
+                leave(state, Exit(0, reason, finished=True))
 
     def time_out(self) -> None:
         """The islands had their time to save."""
         missing = sorted(self._state.unsaved)
-        linger_s = self._state.settings.final_linger_s
-        leave(self._state, 0, f"islands {missing} did not say that they had saved within {linger_s:g} s")
+        reason = f"islands {missing} did not say that they had saved within {self._state.settings.final_linger_s:g} s"
+        leave(self._state, Exit(0, reason, finished=True, untold=tuple(missing)))

@@ -76,7 +76,7 @@ class Gathering:
         opened.capture((m.island, m.generation) for m in members)
         for member in members:
             self._ask(opened, member)
-        return self.examine(opened)
+        return self.decide(opened)
 
     def _ask(self, gathered: Round, member: Member) -> None:
         state = self._state
@@ -104,7 +104,7 @@ class Gathering:
             self._hold(answer)
         else:
             self._state.uploads[answer.push] = (gathered, answer.island)
-        return self.examine(gathered)
+        return self.decide(gathered)
 
     def _hold(self, answer: Answer) -> None:
         """Tell an island that its push is complete and counts."""
@@ -123,7 +123,7 @@ class Gathering:
                 self._hold(gathered.finish(island, payload_bytes))
             case UploadFailed(_, reason):
                 self._withdraw(gathered, island, reason)
-        return self.examine(gathered)
+        return self.decide(gathered)
 
     def _withdraw(self, gathered: Round, island: int, reason: str) -> None:
         """A push will not come: its island is asked again."""
@@ -140,7 +140,7 @@ class Gathering:
         for gathered in self._gathering():
             if gathered.fill(member.island, member.generation):
                 self._ask(gathered, member)
-        return self.examine_all()
+        return self.decide_all()
 
     def ended(self, member: Member) -> list[Closed]:
         """A generation ended: what it had not completed is gone, what it had completed stays."""
@@ -150,7 +150,7 @@ class Gathering:
                 each.withdraw(member.island)
                 drop_answer(self._state, each, answer, "its generation ended before it was complete", freed=True)
             each.leave(member.island, member.generation)
-        return self.examine_all()
+        return self.decide_all()
 
     def stepped(self, member: Member) -> list[Closed]:
         """A member's local step advanced, or it is done."""
@@ -159,7 +159,7 @@ class Gathering:
             waited_for = member.island in gathered.pending and member.island not in gathered.owing
             if waited_for and self._owes(gathered, member):
                 gathered.owe(member.island)
-                closed += self.examine(gathered)
+                closed += self.decide(gathered)
         return closed
 
     def _gathering(self) -> list[Round]:
@@ -167,16 +167,16 @@ class Gathering:
 
     # -- Decisions ----------------------------------------------------------------------------------------------------
 
-    def examine_all(self) -> list[Closed]:
+    def decide_all(self) -> list[Closed]:
         """Members or rules changed: decide about every round anew."""
-        return [closed for gathered in self._gathering() for closed in self.examine(gathered)]
+        return [closed for gathered in self._gathering() for closed in self.decide(gathered)]
 
     def time_out(self, t: str) -> list[Closed]:
         """The time of a verdict has come."""
         gathered = self._state.rounds.get(int(t))
-        return [] if gathered is None else self.examine(gathered)
+        return [] if gathered is None else self.decide(gathered)
 
-    def examine(self, gathered: Round) -> list[Closed]:
+    def decide(self, gathered: Round) -> list[Closed]:
         """Decide about a round. It waits or begins again here; that it closes is its owner's to follow."""
         state, settings = self._state, self._state.settings
         if gathered.stage is not Stage.GATHERING:

@@ -95,11 +95,11 @@ class Halt:
         for member in sorted(state.roster.generations.values(), key=lambda m: m.island):
             state.send(member, Stopping(state.session, member.generation, reason))
         state.tape(tape_lines.Stopped(reason=reason))
-        leave(state, code, reason)
+        leave(state, Exit(code, reason))
 
 
-def leave(state: State, code: int, reason: str) -> None:
+def leave(state: State, how: Exit) -> None:
     """End the process; nothing is handled after it."""
     state.exited = True
-    state.log("info", f"the syncer ends: {reason}")
-    state.do(Exit(code, reason))
+    state.log("info", f"the syncer ends: {how.reason}")
+    state.do(how)

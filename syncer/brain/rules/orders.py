@@ -44,8 +44,8 @@ class Then(Enum):
     """What follows from an order, beside what was done."""
 
     NOTHING = "nothing"
-    EXAMINE = "examine"
-    """Settings changed: parked and open rounds are examined at once."""
+    DECIDE = "decide"
+    """Settings changed: parked and open rounds are decided about at once."""
     STOP = "stop"
     """The graceful stop begins."""
 
@@ -120,7 +120,7 @@ class Orders:
         apply_overrides(self._state, wanted)
         self._state.checkpoint_wanted = bool(self._state.settings.checkpoint_path)  # It outlives a crash.
         text = ", ".join(f"{name} is {value} (was {before[name]})" for name, value in wanted.items())
-        return Followed(text, Then.EXAMINE)
+        return Followed(text, Then.DECIDE)
 
     def _kick(self, request: AdminRequest) -> Followed:
         state = self._state

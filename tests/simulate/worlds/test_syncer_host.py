@@ -197,7 +197,7 @@ def test_stop_ends_the_process_and_starts_it_again_and_another_exit_ends_the_wor
     syncer.host.stop(4.0)
     assert syncer.host.down and syncer.history.durable == 0
     assert syncer.world.run(lambda: not syncer.host.down, 1000.0)
-    ending = ev.Exit(0, "every island has saved the final cut")
+    ending = ev.Exit(0, "every island has saved the final cut", finished=True)
     syncer.perform(ending)
     assert syncer.host.exit == ending
 

@@ -136,7 +136,7 @@ def test_a_run_ends_with_one_round_per_fragment_the_final_cut_and_exit() -> None
     assert desk.brain.waiting_for() == "islands 0, 1 to save the final cut"
     assert desk.installed(0) == []
     assert desk.saved(1) == []
-    assert desk.saved(0) == [Exit(0, "every island has saved the final cut")]
+    assert desk.saved(0) == [Exit(0, "every island has saved the final cut", finished=True)]
     assert desk.commits() == [(1, 0), (2, 1), (3, 0), (4, 1)]
     assert desk.beat(0, 200) == [] and desk.brain.next_wakeup is None
 

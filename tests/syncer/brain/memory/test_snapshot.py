@@ -187,7 +187,7 @@ def test_a_final_checkpoint_serves_the_cut_again_and_launches_nothing() -> None:
     assert not [e for e in new.saved(1) if isinstance(e, Exit)], "island 0 has not saved"
     new.join(0)
     new.take(Received(control(0), Done(new.brain._state.session, new.generation[0], 100)))
-    assert new.saved(0)[-1] == Exit(0, "every island has saved the final cut")
+    assert new.saved(0)[-1] == Exit(0, "every island has saved the final cut", finished=True)
 
 
 def test_a_final_checkpoint_is_served_no_longer_than_the_islands_have_to_save() -> None:

@@ -257,7 +257,7 @@ def test_the_final_cut_is_on_the_disk_before_it_is_out() -> None:
     assert not desk.sent(0, FinalCut)
     effects = written(desk, 1)
     assert Send(control(0), FinalCut(SESSION, "k1", initial_names(2))) in effects
-    assert desk.saved(0)[-1] == Exit(0, "every island has saved the final cut")
+    assert desk.saved(0)[-1] == Exit(0, "every island has saved the final cut", finished=True)
 
 
 def test_the_final_cut_goes_out_although_it_could_not_be_written_and_that_is_tried_again() -> None:

@@ -146,7 +146,7 @@ def test_a_restarted_island_is_given_the_final_cut_and_nothing_else() -> None:
     assert isinstance(welcome, Welcome) and welcome.values == initial_names(2)
     assert cut == FinalCut(SESSION, desk.generation[1], initial_names(2))
     desk.saved(0)
-    assert desk.say(1, Saved, life=2)[-1] == Exit(0, "every island has saved the final cut")
+    assert desk.say(1, Saved, life=2)[-1] == Exit(0, "every island has saved the final cut", finished=True)
 
 
 def test_a_dead_island_is_waited_for_until_the_linger_is_over() -> None:
@@ -155,13 +155,15 @@ def test_a_dead_island_is_waited_for_until_the_linger_is_over() -> None:
     desk.gone(1)
     assert desk.brain.waiting_for() == "island 1 to save the final cut"
     assert desk.at(49.0) == []
-    assert desk.at(50.0) == [Exit(0, "islands [1] did not say that they had saved within 50 s")]
+    assert desk.at(50.0) == [
+        Exit(0, "islands [1] did not say that they had saved within 50 s", finished=True, untold=(1,))
+    ]
 
 
 def test_an_island_that_leaves_after_the_cut_is_not_waited_for() -> None:
     desk = finished(2)
     desk.saved(0)
-    assert desk.leave(1)[-1] == Exit(0, "every island has saved the final cut or left")
+    assert desk.leave(1)[-1] == Exit(0, "every island has saved the final cut or left", finished=True)
 
 
 def test_saved_twice_ends_nothing_twice() -> None:

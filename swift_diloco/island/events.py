@@ -25,8 +25,8 @@ class Align(Enum):
     SHIFT = "shift"
     """Global + (local − old anchor): local progress since the anchor is kept."""
     CARRY = "carry"
-    """Global + (local − what was captured): progress since the capture is kept, what was pushed is in
-    the global value."""
+    """Global + (local − what was captured): progress since the capture is kept, what was pushed is in the
+    global value."""
     KEEP = "keep"
     """The value is the anchor of a resumed island: local values stay bit for bit, only the anchor is set."""
     ANCHOR = "anchor"

@@ -103,8 +103,8 @@ class Heartbeat(InGeneration, frozen=True):
 class PushOffer(InGeneration, frozen=True):
     """Rank 0 offers what the island learned on one fragment; already captured on all ranks, not yet uploaded.
 
-    `steps` and `tokens` are counted since the island last installed the fragment; 0 steps is an empty
-    answer without upload.
+    `steps` and `tokens` are counted since the island last installed the fragment; 0 steps is an empty answer
+    without upload.
     """
 
     push: str

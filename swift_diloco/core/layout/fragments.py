@@ -11,8 +11,8 @@ from swift_diloco.core.errors import UserError
 from swift_diloco.core.layout.tensors import Layout, is_embedding
 
 FRAGMENTS_AUTO_MAX = 8
-"""Fragments when the user does not say: more would make rounds short of work for small models, fewer
-would make bursts."""
+"""Fragments when the user does not say: more would make rounds short of work for small models, fewer would
+make bursts."""
 
 Fragmenting = Literal["binpack", "strided"]
 

@@ -1,5 +1,5 @@
-"""Per-fragment bookkeeping of an island: which value it was given, what it did since, and whether that
-was already pushed.
+"""Per-fragment bookkeeping of an island: which value it was given, what it did since, and whether that was
+already pushed.
 
 Pure and without tensors; the anchor *values* belong to the island shell. One `Anchor` per fragment, in fragment order.
 
@@ -51,8 +51,8 @@ class Anchor:
         self.name = name
 
     def rebased(self, name: ValueName) -> None:
-        """Local progress was carried onto a new value: the counters stay, the delta may be measured
-        (again) from there."""
+        """Local progress was carried onto a new value: the counters stay, the delta may be measured (again)
+        from there."""
         self.name = name
         self._free()
 

@@ -28,8 +28,8 @@ POLL_MS = 200
 """Longest sleep of a link's thread; timers (heartbeats) are this exact."""
 
 QUEUE_MESSAGES_MAX = 4096
-"""Most messages waiting in one direction of a link; more means that nobody reads, and the oldest generation
-is given up."""
+"""Most messages waiting in one direction of a link; more means that nobody reads, and the oldest generation is
+given up."""
 
 CLOSE_S = 5.0
 """How long closing waits for the thread and for what is still to be sent."""

@@ -183,8 +183,8 @@ class Fetches:
             self.want(name)
 
     def want(self, name: ValueName) -> None:
-        """A value was published: fetch it unless it is held, staged, or owned by nobody here; it replaces
-        an older one."""
+        """A value was published: fetch it unless it is held, staged, or owned by nobody here; it replaces an
+        older one."""
         assert self._pieces is not None
         if self._held.get(name.fragment) == name or (self._has_initial and name.version == 0):
             return

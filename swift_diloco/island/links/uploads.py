@@ -31,8 +31,8 @@ from swift_diloco.core.numbers.codec import ErrorFeedback
 from swift_diloco.island.numbers.host_buffers import Values
 
 EARLY_WINDOWS_MAX = 1024
-"""Windows kept for uploads this rank has not captured yet (rank 0's offer may be granted before
-this rank's boundary)."""
+"""Windows kept for uploads this rank has not captured yet (rank 0's offer may be granted before this rank's
+boundary)."""
 
 SEND_BUFFERS_MAX = 32
 """Encoded chunks that ZeroMQ may hold; more are allocated for the moment and not kept."""

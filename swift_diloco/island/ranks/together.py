@@ -1,8 +1,8 @@
-"""Failing together: what goes wrong on one rank of an island must stop all of them, with the reason, and
-never hang them.
+"""Failing together: what goes wrong on one rank of an island must stop all of them, with the reason, and never
+hang them.
 
-Knows the ranks only. Use it around work that has no collective inside; inside collectives the ranks fail
-with the group.
+Knows the ranks only. Use it around work that has no collective inside; inside collectives the ranks fail with
+the group.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a simulated world is made of, as data: settings, islands and timed faults. A plan prints, and what
-was printed replays.
+"""What a simulated world is made of, as data: settings, islands and timed faults. A plan prints, and what was
+printed replays.
 
 Knows nothing of how a world runs. A seed stands for one plan (`plan_of`), for ever on one version of this file; a plan
 kept as JSON replays whatever becomes of the generator.

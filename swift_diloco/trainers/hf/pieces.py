@@ -1,10 +1,10 @@
 """The FP32 values of a transformers model that this rank owns (`ModelPieces` for `swift sft`).
 
-What travels are the trained parameters, all of them: the whole model, or the adapters and modules saved with them.
-Each data parallel rank holds all of it and owns an even share. Knows nothing of links, sessions or the syncer.
+What travels are the trained parameters, all of them: the whole model, or the adapters and modules saved with them. Each
+data parallel rank holds all of it and owns an even share. Knows nothing of links, sessions or the syncer.
 
-Invariant: after `write` the parameters of all ranks agree bit for bit, and each owner's FP32 values are
-the written ones.
+Invariant: after `spread` the parameters of all ranks agree bit for bit, and each owner's FP32 values are the
+written ones.
 """
 
 from __future__ import annotations

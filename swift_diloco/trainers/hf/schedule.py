@@ -12,8 +12,8 @@ from typing import Any
 
 
 def catch_up(scheduler: Any, step: int) -> bool:
-    """Bring a fresh schedule to `step`; a restored one, and one that follows a metric, is left alone.
-    Whether it moved."""
+    """Bring a fresh schedule to `step`; a restored one, and one that follows a metric, is left alone. Whether
+    it moved."""
     inner = getattr(scheduler, "scheduler", scheduler)  # accelerate wraps some
     if step <= 0 or getattr(inner, "last_epoch", None) != 0 or hasattr(inner, "num_bad_epochs"):
         return False

@@ -94,8 +94,8 @@ def _master(parameter: torch.nn.Parameter, begin: int, values: torch.Tensor | No
 
 @torch.no_grad()
 def publish(masters: Sequence[Master], touched: Set[torch.nn.Parameter], chunks: Sequence[Any]) -> None:
-    """Bring the parameters in `touched` up to their masters on all data parallel ranks. Collective over
-    data parallel ranks.
+    """Bring the parameters in `touched` up to their masters on all data parallel ranks. Collective over data
+    parallel ranks.
 
     With `overlap_param_gather` Megatron gathers lazily, before the next forward pass, from these very shards; the
     gather here makes the values visible to an evaluation or an export that comes before.

@@ -1,5 +1,5 @@
-"""The global tensors of a Megatron model, from the model's own sharded state dict (`sharded_state_dict`
-of megatron-core).
+"""The global tensors of a Megatron model, from the model's own sharded state dict (`sharded_state_dict` of
+megatron-core).
 
 Megatron describes there, for its distributed checkpoints, which box of which global tensor each local tensor is.
 With `singleton_local_shards` the keys come per layer under their global layer number, and the two halves of a fused

@@ -40,9 +40,8 @@ class Runs:
     def syncer(self, *flags: str) -> SyncerProcess:
         self.count += 1
         kept = ("--checkpoint-path", str(self.folder / "saved"), "--tape", str(self.folder / "tape.jsonl"))
-        return SyncerProcess(
-            self.folder / f"run-{self.count}", *FAST, *kept, "--pipeline", "3", "--shutdown-timeout-s", "2", *flags
-        )
+        given = ("--pipeline", "3", "--shutdown-timeout-s", "2", "--align", "overwrite")
+        return SyncerProcess(self.folder / f"run-{self.count}", *FAST, *kept, *given, *flags)
 
     def check(self) -> None:
         report = audit(self.folder / "tape.jsonl")

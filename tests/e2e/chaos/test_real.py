@@ -34,8 +34,12 @@ SAVE_EVERY = 4
 LOSS_STEPS = 4
 """A loss is the mean over so many steps."""
 
-LOSS_RATIO_MAX = 1.02
-"""Of a disturbed run, against an undisturbed one that has trained as many steps less as one was away in the other."""
+LOSS_RATIO_MAX = 1.2
+"""Of a disturbed run, against an undisturbed one that has trained as many steps less as one was away in the other.
+
+Undisturbed runs of this job themselves end between 3.03 and 3.70 (6.3 at the start), for no two have their outer steps
+between the same local ones. So this finds a model that was set back, not one that is a little worse.
+"""
 
 AWAY_STEPS_MAX = 10
 """Steps of the others while one is away. A disturbed run is held against that many less: more would ask too little."""

@@ -176,8 +176,8 @@ class Coordinator:
         if upload in self._state.uploads:
             self._follow(self._gathering.transferred(event))
         elif upload in self._state.late:
-            self._late.transferred(event)
-            self._follow(self._gathering.decide_all())  # what is carried now counts as an answer
+            if self._late.transferred(event):
+                self._follow(self._gathering.decide_all())  # what is carried now counts as an answer
         elif self._initial.expects(upload):
             self._initial.transferred(event)
         else:

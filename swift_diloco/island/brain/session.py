@@ -109,8 +109,6 @@ class Session:
         self.last_heard_at = 0.0
         self._ruled_at = 0.0
         """When the generation that may have paused the run was heard last."""
-        self._cut: tuple[ValueName, ...] = ()
-        """The final cut that is in the model."""
         self.step = profile.step
         self._initial = InitialValues(profile)
         self._dials = 0
@@ -297,7 +295,8 @@ class Session:
         return self.holdings.published(message.name, message.run)
 
     def _final_cut(self, message: FinalCut, now: float) -> list[Effect]:
-        if self.stage is TrainingStage.FINISHED and message.values != self._cut:
+        here = all(self.anchors[name.fragment].is_same(name) for name in message.values)
+        if self.stage is TrainingStage.FINISHED and not here:
             return [Log("error", "the syncer's final cut is another one than is in the model; it is not installed")]
         self.final = message.values
         self.pushes.void()
@@ -379,7 +378,6 @@ class Session:
             return [stop]
         if self.stage is TrainingStage.DONE and self.final is not None and not self.holdings.pending:
             self._enter(TrainingStage.FINISHED, "BoundaryReached")
-            self._cut = self.final
             again = self.holdings.left_to_write(self.final)
             return [*again, Tell(CutInstalled(self.syncer_session, self.generation))]
         return []

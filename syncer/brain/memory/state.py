@@ -136,6 +136,10 @@ class State:
         """Islands needed for a cold start."""
         return max(self.settings.expected_islands, self.settings.min_islands)
 
+    def is_late(self, island: int, fragment: int) -> bool:
+        """Whether a push that missed its round still arrives."""
+        return any(late.answer.island == island and late.fragment == fragment for late in self.late.values())
+
     def quorum(self, present: int) -> int:
         """K for a round of `present` islands."""
         return quorum_of(self.settings.quorum, self.settings.min_islands, present)

@@ -89,10 +89,8 @@ class Gathering:
         """Whether an answer can be expected: the H gate is passed, as far as is known here, or waived, or a push that
         missed an earlier round is on its way."""
         trained = member.clock.step - member.counts_from[gathered.fragment]
-        if member.done or trained >= self._state.settings.sync_every_steps:
-            return True
-        arriving = self._state.late.values()
-        return any(e.answer.island == member.island and e.fragment == gathered.fragment for e in arriving)
+        gate_passed = member.done or trained >= self._state.settings.sync_every_steps
+        return gate_passed or self._state.is_late(member.island, gathered.fragment)
 
     # -- Answers ------------------------------------------------------------------------------------------------------
 

@@ -69,10 +69,7 @@ class LatePushes:
         self._state.late[answer.push] = Late(answer, answer.anchor.fragment, t)
 
     def _has(self, island: int, fragment: int) -> bool:
-        if (island, fragment) in self._state.carried:
-            return True
-        late = self._state.late.values()
-        return any(each.answer.island == island and each.fragment == fragment for each in late)
+        return (island, fragment) in self._state.carried or self._state.is_late(island, fragment)
 
     def _too_old(self, t: int, anchor: ValueName, place: Place) -> str | None:
         """Why a push from an anchor at `place` that missed outer step `t` can be merged no more."""
@@ -88,14 +85,16 @@ class LatePushes:
 
     # -- They arrive --------------------------------------------------------------------------------------------------
 
-    def transferred(self, event: UploadNews) -> None:
-        """News of the upload of a late push. How it goes on is of no matter: no round waits for it."""
+    def transferred(self, event: UploadNews) -> bool:
+        """News of the upload of a late push; whether it is complete. How it goes on is of no matter."""
         match event:
             case UploadCompleted(upload, payload_bytes):
                 self._completed(self._state.late.pop(upload), payload_bytes)
+                return True
             case UploadFailed(upload, reason):
                 late = self._state.late.pop(upload)
                 drop_answer(self._state, late, late.answer, reason, freed=True)
+        return False
 
     def _completed(self, late: Late, payload_bytes: int) -> None:
         """A late push is complete: it is carried, unless it has become too old."""

@@ -427,6 +427,15 @@ def test_the_final_cut_is_written_even_where_its_version_is_held() -> None:
     assert world.feed(events.SaveFinished()) == [Tell(Saved("s1", "g1"))]
 
 
+def finished() -> World:
+    world = World().training()
+    world.feed(events.LastStepReached())
+    world.hear(FinalCut("s1", "g1", V0))
+    world.boundary()
+    world.feed(events.LinkLost())
+    return world
+
+
 def test_a_finished_island_that_lost_its_link_says_saved_once_the_cut_was_said_again() -> None:
     world = World().training()
     world.feed(events.LastStepReached())
@@ -441,15 +450,6 @@ def test_a_finished_island_that_lost_its_link_says_saved_once_the_cut_was_said_a
     assert world.hear(FinalCut("s2", "g2", V0)) == [Tell(CutInstalled("s2", "g2"))]
     assert not world.session.parted()
     assert world.feed(events.SaveFinished()) == [Tell(Saved("s2", "g2"))]
-
-
-def finished() -> World:
-    world = World().training()
-    world.feed(events.LastStepReached())
-    world.hear(FinalCut("s1", "g1", V0))
-    world.boundary()
-    world.feed(events.LinkLost())
-    return world
 
 
 def test_a_finished_island_takes_no_values_from_a_welcome_and_provides_none() -> None:
@@ -486,11 +486,7 @@ def test_a_pause_ends_a_lease_after_its_generations_last_word_whoever_refuses_th
 
 
 def test_a_finished_island_that_found_no_syncer_again_tells_people_instead() -> None:
-    world = World().training()
-    world.feed(events.LastStepReached())
-    world.hear(FinalCut("s1", "g1", V0))
-    world.boundary()
-    world.feed(events.LinkLost())
+    world = finished()
     text = "saved, but the syncer could not be told: it waits a while before it ends"
     assert world.feed(events.SaveFinished()) == [events.Log("warning", text)]
 

@@ -353,8 +353,8 @@ class Island:
         collective comes after all have done their own, so that a rank which fails leaves nobody waiting."""
         if deeds:
             all_or_none(self.group, lambda: self.performer.perform(deeds))
-        if events.installs_of(deeds):
-            all_or_none(self.group, lambda: self.performer.spread(deeds))
+        if installs := events.installs_of(deeds):
+            all_or_none(self.group, lambda: self.performer.spread(installs))
 
     def _say(self, word: events.Word) -> None:
         """What cannot even be said (rank 0) waits for the next vote: it is no part of the model."""

@@ -99,9 +99,8 @@ class Performer:
         for deed in deeds:
             self._perform(deed)
 
-    def spread(self, deeds: Sequence[events.Deed]) -> None:
+    def spread(self, installs: Sequence[events.Install]) -> None:
         """Carry what all ranks have installed to their copies of each other's values. Collective."""
-        installs = events.installs_of(deeds)
         if written := {i.name.fragment for i in installs if i.align is not events.Align.KEEP}:
             self._store.spread(written)
         if installs:

@@ -190,7 +190,6 @@ class Coordinator:
                 self._durability.fragment_written(event)
             case CheckpointWritten():
                 self._durability.written(event)
-                self._late.checkpointed()
                 self._initial.begin()
                 self._pause.consider()
             case CheckpointFailed():

@@ -126,7 +126,7 @@ class Rank:
         self.calls.clear()
         deeds, words, _ = events.sorted_out(effects)
         self.performer.perform(deeds)
-        self.performer.spread(deeds)
+        self.performer.spread(events.installs_of(deeds))
         for word in words:
             self.performer.say(word)
         if self.performer.values is not None:

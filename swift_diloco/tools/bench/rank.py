@@ -224,7 +224,7 @@ class Rank:
         effects = self.session.handle(event, now=time.monotonic())
         deeds, words, ends = events.sorted_out(effects)
         self._performer.perform(deeds)
-        self._performer.spread(deeds)
+        self._performer.spread(events.installs_of(deeds))
         for word in words:
             self._performer.say(word)
         for end in ends:

@@ -16,6 +16,7 @@ from enum import Enum
 from swift_diloco.core.formats import tape_lines
 from swift_diloco.core.formats.manifest import SavedState
 from swift_diloco.core.formats.messages import ValueName
+from syncer.brain.memory.pushes import release_leaving
 from syncer.brain.memory.round import Round
 from syncer.brain.memory.snapshot import initial_state, saved_state, state_after
 from syncer.brain.memory.state import State
@@ -184,11 +185,11 @@ class Durability:
         saved = self._end(event.number)
         state, self._last = self._state, saved
         self._doubtful = frozenset()
-        self._keep(saved)
         state.saved_step, state.save_fault = saved.step, ""
         state.tape(tape_lines.Checkpoint(t=saved.step, final=saved.final))
         state.log("info", f"the checkpoint of outer step {saved.step} is written{' (final)' if saved.final else ''}")
         self._initial = None
+        self._keep(saved)
 
     def failed(self, event: CheckpointFailed) -> None:
         """It could not be written."""
@@ -212,6 +213,7 @@ class Durability:
         """A checkpoint is on the disk, and those that were kept longest are not."""
         self._on_disk = [*self._on_disk, _pushes(saved)][-self._state.settings.checkpoint_keep :]
         self._note_durable()
+        release_leaving(self._state)
 
     def _note_durable(self) -> None:
         """What a crash from now on may bring back."""

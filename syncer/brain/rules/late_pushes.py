@@ -173,10 +173,6 @@ class LatePushes:
         """A carried push is in a value, or was dropped with its round."""
         del self._state.carried[answer.island, fragment]
 
-    def checkpointed(self) -> None:
-        """A checkpoint is on the disk: what was dropped may be in none any more."""
-        release_leaving(self._state)
-
     def drop_all(self, reason: str) -> None:
         """No round will come any more."""
         for key in list(self._state.carried):
